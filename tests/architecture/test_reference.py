@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from cluster_reconciler.operator_file import OperatorFile
+from cluster_reconciler.settings import OperatorFile
 from raybus_cli.show.reasons import PAGE, Code
 from support.docs import annotations, conditions, configuration, field_texts, fields, sizing
 from support.golden import Golden

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster_reconciler import discovery
+from cluster_reconciler import settings
 from cluster_reconciler.config import Config
 from cluster_reconciler.observe import memory_of
 from common import errors
@@ -124,11 +124,11 @@ async def test_the_deployed_rights_are_enough_for_embedded_storage(
 async def test_the_deployed_rights_are_enough_to_ask_what_is_served(own_kubeconfig: Path) -> None:
     kube = await KubeClient.connect(kubeconfig=own_kubeconfig, user_agent="raybus-test")
     try:
-        found = await discovery.served(kube)
+        found = await settings.served(kube)
     finally:
         await kube.close()
     assert {"apps", "ray.io"} <= {group.name for group in found.groups}
-    assert not discovery.adapt(Config(), found).is_openshift
+    assert not settings.adapt(Config(), found).is_openshift
 
 
 async def has_no_owner(live: Live) -> bool:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
-from cluster_reconciler.keys import keys_of
+from cluster_reconciler.wiring import keys_of
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import Patch

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
-from cluster_reconciler.keys import keys_of
+from cluster_reconciler.wiring import keys_of
 from common import errors, labels
 from common.api import ray_cluster
 from common.api.opaque import Body

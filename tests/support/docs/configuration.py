@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from cluster_reconciler import config as cluster_config
-from cluster_reconciler import operator_file
 from cluster_reconciler import settings as cluster_settings
 from common import feature_gates, settings
 from common.feature_gates import BETA, Gate
@@ -187,20 +186,20 @@ def _heeded(gate: Gate) -> str:
 
 def _without_effect() -> list[tuple[str, str]]:
     """Return the fields that mean nothing here, each with the variable that stands in for it."""
-    kinds = {field.encode_name: field.default for field in msgspec.structs.fields(operator_file.OperatorFile)}
+    kinds = {field.encode_name: field.default for field in msgspec.structs.fields(cluster_settings.OperatorFile)}
     found: list[tuple[str, str]] = []
     for name in (name for name, default in kinds.items() if default is None):
         file = _with(name)
-        (reported,) = operator_file.without_effect(file)
+        (reported,) = cluster_settings.without_effect(file)
         found.append((name, reported.removeprefix(name).strip(" ()").removeprefix("set ")))
     return found
 
 
-def _with(name: str) -> operator_file.OperatorFile:
+def _with(name: str) -> cluster_settings.OperatorFile:
     for value in ("1", "true", "x"):
         text = f"apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n{name}: {value}\n"
         try:
-            return operator_file.parse(text, path=name)
+            return cluster_settings.parse(text, path=name)
         except Exception:  # noqa: BLE001, S112 - the next value has another type
             continue
     raise AssertionError(name)

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from cluster_reconciler.keys import keys_of, priority
+from cluster_reconciler.wiring import keys_of, priority
 from common.api.meta import OwnerReference
 from common.api.ray_cluster import RayClusterStatus
 from common.runtime.cache import Cache

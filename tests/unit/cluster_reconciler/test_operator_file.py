@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_reconciler import operator_file, settings
+from cluster_reconciler import settings
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.errors import InvalidSpec
 from common.feature_gates import BETA, Gate
@@ -84,8 +84,8 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 
 def test_what_has_no_effect_is_named_with_what_to_set() -> None:
-    file = operator_file.parse(HEADER + "watchNamespace: a\nqps: 5\n", path="f")
-    assert operator_file.without_effect(file) == ("watchNamespace (set RAYBUS_WATCH_NAMESPACES)", "qps")
+    file = settings.parse(HEADER + "watchNamespace: a\nqps: 5\n", path="f")
+    assert settings.without_effect(file) == ("watchNamespace (set RAYBUS_WATCH_NAMESPACES)", "qps")
 
 
 @pytest.mark.parametrize("name", ["foo", "default", "Volcano"])

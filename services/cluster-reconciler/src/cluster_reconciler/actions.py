@@ -49,7 +49,12 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     @property
     def new_pods(self) -> frozenset[str]:
         """Return the names of the pods that are created."""
-        return frozenset(name for action in self.flat if (name := _new_pod(action)))
+        created = (action for action in self.flat if is_of_pod(action))
+        return frozenset(
+            action.name if isinstance(action, CreateWorker) else action.body["metadata"]["name"]
+            for action in created
+            if isinstance(action, Create | CreateWorker)
+        )
 
     @property
     def touches_pods(self) -> bool:
@@ -59,15 +64,8 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
 
 def is_of_pod(action: Action) -> bool:
     """Return whether an action creates or deletes pods."""
-    return isinstance(action, CreateWorker) or (
-        isinstance(action, Create | Delete | DeleteCollection) and action.resource is POD
-    )
-
-
-def _new_pod(action: Action) -> str:
-    if isinstance(action, CreateWorker):
-        return action.name
-    return action.body["metadata"]["name"] if isinstance(action, Create) and action.resource is POD else ""
+    is_write = isinstance(action, Create | Delete | DeleteCollection)
+    return isinstance(action, CreateWorker) or (is_write and action.resource is POD)
 
 
 def step(*actions: Action, is_side: bool = False) -> tuple[Parallel, ...]:

@@ -1,21 +1,73 @@
-"""This service's own configuration, read beside the settings that all services share."""
+"""This service's own configuration, read beside the settings that all services share: environment, file and API server.
 
+The file is KubeRay's: `apiVersion: config.ray.io/v1alpha1`, `kind: Configuration` (spec raycluster §18.1). One made for KubeRay works. Fields
+that we do not know are ignored, as there; fields of KubeRay's own process that mean nothing here are accepted, and logged at the start.
+"""
+
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import structlog
 
-from cluster_reconciler import operator_file
+from cluster_reconciler.batch import workload_aware
 from cluster_reconciler.config import BatchSchedulerName, Config
-from common.errors import InvalidSpec
+from cluster_reconciler.resources import ingress
+from common.api.opaque import Body
+from common.errors import Forbidden, InvalidSpec, Unavailable
+from common.feature_gates import Gate, Gates
+from common.kube.client import KubeClient
 from common.settings import OPERATOR_FILE, Settings
 
 log = structlog.get_logger()
 
 BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
 """Names a batch scheduler as KubeRay's `--batch-scheduler` does, where the configuration file names none."""
+CERT_MANAGER: Final = "cert-manager.io/v1"
+PAUSE: Final = 2.0
+"""Seconds between attempts while the API server does not answer."""
+
+
+class OperatorFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The whole file; the fields after `enableBatchScheduler` have no effect here."""
+
+    api_version: Literal["config.ray.io/v1alpha1"]
+    kind: Literal["Configuration"]
+    head_sidecar_containers: list[Body] = []
+    worker_sidecar_containers: list[Body] = []
+    default_container_envs: list[Body] = []
+    default_pod_annotations: dict[str, str] = {}
+    default_pod_labels: dict[str, str] = {}
+    batch_scheduler: str = ""
+    enable_batch_scheduler: bool = False
+
+    metrics_addr: str | None = None
+    probe_addr: str | None = None
+    reconcile_concurrency: int | None = None
+    watch_namespace: str | None = None
+    use_kubernetes_proxy: bool | None = None
+    leader_election_namespace: str | None = None
+    enable_leader_election: bool | None = None
+    log_file: str | None = None
+    log_file_encoder: str | None = None
+    log_stdout_encoder: str | None = None
+    enable_metrics: bool | None = None
+    qps: float | None = None
+    burst: int | None = None
+    delete_ray_job_after_job_finishes: bool | None = None
+
+
+_INSTEAD: Final = {
+    "metricsAddr": "RAYBUS_HTTP_PORT",
+    "probeAddr": "RAYBUS_HTTP_PORT",
+    "reconcileConcurrency": "RAYBUS_WORKERS",
+    "watchNamespace": "RAYBUS_WATCH_NAMESPACES",
+    "useKubernetesProxy": "RAYBUS_USE_KUBERNETES_PROXY",
+    "leaderElectionNamespace": "RAYBUS_NAMESPACE",
+}
+"""Fields without effect here, and the setting that replaces each."""
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
@@ -23,20 +75,121 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
     config = Config.from_environment(environ, settings.feature_gates)
     if "RAYBUS_CLUSTER_DOMAIN" in environ:
         config = msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
-    if path := environ.get(OPERATOR_FILE, "").strip():
-        config = _with_file(config, Path(path))
+    if named := environ.get(OPERATOR_FILE, "").strip():
+        path = str(Path(named))
+        try:
+            text = Path(named).read_text()
+        except (OSError, UnicodeDecodeError) as problem:
+            raise InvalidSpec(f"{OPERATOR_FILE}={path!r}: {problem}; name a readable file or unset it") from problem
+        file = parse(text, path=path)
+        if ignored := without_effect(file):
+            log.warning("fields of the configuration file have no effect here", fields=ignored)
+        config = apply(config, file)
     if config.batch_scheduler is not BatchSchedulerName.NONE:
         return config
-    name = operator_file.scheduler_name(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
+    name = _scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
     return msgspec.structs.replace(config, batch_scheduler=name)
 
 
-def _with_file(config: Config, path: Path) -> Config:
+def parse(text: str, *, path: str) -> OperatorFile:
+    """Read the file's text; raise `InvalidSpec` that names the field."""
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidSpec(f"{OPERATOR_FILE}={str(path)!r}: {problem}; name a readable file or unset it") from problem
-    file = operator_file.parse(text, path=str(path))
-    if ignored := operator_file.without_effect(file):
-        log.warning("fields of the configuration file have no effect here", fields=ignored)
-    return operator_file.apply(config, file)
+        return msgspec.yaml.decode(text.encode(), type=OperatorFile)
+    except msgspec.DecodeError as problem:
+        what = " ".join(str(problem).split())
+        raise InvalidSpec(f"failed to decode config file {path}: {what}; correct the file") from problem
+
+
+def without_effect(file: OperatorFile) -> tuple[str, ...]:
+    """Return the fields that are set and mean nothing here, each with what to set in its place."""
+    written = msgspec.to_builtins(file)
+    unused = (field.encode_name for field in msgspec.structs.fields(OperatorFile) if field.default is None)
+    return tuple(
+        f"{field} (set {_INSTEAD[field]})" if field in _INSTEAD else field
+        for field in unused
+        if written[field] is not None
+    )
+
+
+def apply(config: Config, file: OperatorFile) -> Config:
+    """Return the configuration with what the file adds to it."""
+    for where, items in (
+        ("headSidecarContainers", file.head_sidecar_containers),
+        ("workerSidecarContainers", file.worker_sidecar_containers),
+        ("defaultContainerEnvs", file.default_container_envs),
+    ):
+        for index, item in enumerate(items):
+            if not isinstance(name := item.get("name"), str) or not name:
+                raise InvalidSpec(f"failed to decode config file: {where}[{index}].name is missing; give it a name")
+    return msgspec.structs.replace(
+        config,
+        batch_scheduler=_scheduler(file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates),
+        head_sidecars=tuple(file.head_sidecar_containers),
+        worker_sidecars=tuple(file.worker_sidecar_containers),
+        default_container_envs=tuple(file.default_container_envs),
+        default_pod_annotations=file.default_pod_annotations,
+        default_pod_labels=file.default_pod_labels,
+    )
+
+
+def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> BatchSchedulerName:
+    """Return the batch scheduler of that name; `is_enabled` is KubeRay's old switch for Volcano."""
+    if name and is_enabled:
+        raise InvalidSpec(
+            "both feature flags enable-batch-scheduler (deprecated) and batch-scheduler are set. "
+            "Please use batch-scheduler only"
+        )
+    if Gate.KUBERNETES_WAS in gates and (name or is_enabled):
+        raise InvalidSpec(
+            "the KubernetesWAS feature gate cannot be combined with --batch-scheduler or --enable-batch-scheduler"
+        )
+    if is_enabled:
+        return BatchSchedulerName.VOLCANO
+    if name not in frozenset(BatchSchedulerName):
+        known = ", ".join(each for each in BatchSchedulerName if each)
+        raise InvalidSpec(f"scheduler is not supported, name={name}; known: {known}")
+    return BatchSchedulerName(name)
+
+
+class Version(msgspec.Struct, frozen=True, rename="camel"):
+    """One served version of a group."""
+
+    group_version: str
+
+
+class Group(msgspec.Struct, frozen=True):
+    """One served group."""
+
+    name: str
+    versions: list[Version] = []
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    """What the API server serves, asked once at the start (spec raycluster §17.5, §18.2)."""
+
+    groups: list[Group] = []
+
+
+async def served(kube: KubeClient) -> GroupList:
+    """Ask until there is an answer."""
+    while True:
+        try:
+            return msgspec.json.decode(await kube.request("GET", "/apis"), type=GroupList)
+        except Unavailable as problem:
+            log.warning("the API server is awaited", error=str(problem))
+            await asyncio.sleep(PAUSE)
+        except Forbidden as problem:
+            log.warning("the API groups may not be listed: OpenShift is not detected", error=str(problem))
+            return GroupList()
+
+
+def adapt(config: Config, found: GroupList) -> Config:
+    """Return the configuration for this API server; raise `InvalidSpec` when it lacks what a gate needs."""
+    versions = {version.group_version for group in found.groups for version in group.versions}
+    if config.has(Gate.KUBERNETES_WAS) and workload_aware.GROUP_VERSION not in versions:
+        raise InvalidSpec(
+            "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
+            f"{workload_aware.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
+        )
+    is_openshift = any(group.name in ingress.OPENSHIFT_GROUPS for group in found.groups)
+    return msgspec.structs.replace(config, is_openshift=is_openshift, has_cert_manager=CERT_MANAGER in versions)

@@ -2,22 +2,24 @@
 
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from cluster_reconciler import discovery, observe, plan
+from cluster_reconciler import observe, plan
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
 from cluster_reconciler.execute import execute
-from cluster_reconciler.keys import keys_of, priority
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observe import Ports
+from cluster_reconciler.reasons import State
+from cluster_reconciler.status import compute
+from common.api import ray_cluster
 from common.api.core import Job, Pod, Service
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_CLUSTER
@@ -26,7 +28,7 @@ from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
-from common.runtime.key import Key, Watched
+from common.runtime.key import Key, Priority, Watched
 from common.runtime.reconciler import Reconciler
 from common.settings import Settings
 
@@ -89,13 +91,39 @@ def assemble(
     )
 
 
+def keys_of(obj: Object) -> Iterator[Key]:
+    """Return the RayCluster to enqueue (spec raycluster §5.1): itself, or the controller of the object; a label alone does not count."""
+    meta = obj.metadata
+    if isinstance(obj, RayCluster):
+        yield Key(meta.namespace, meta.name)
+        return
+    for owner in meta.owner_references:
+        if owner.controller and owner.kind == ray_cluster.KIND and owner.api_version.startswith("ray.io/"):
+            yield Key(meta.namespace, owner.name)
+
+
+def priority(cache: Cache) -> Priority:
+    """Return the order of clusters: the smallest of new ones first, and those for which the last reconcile found all that was wanted."""
+
+    def size_of(key: Key) -> int:
+        cluster = cache.get(RayCluster, key.namespace, key.name)
+        return 0 if cluster is None else compute.desired_workers(cluster)
+
+    def is_steady(key: Key) -> bool:
+        cluster = cache.get(RayCluster, key.namespace, key.name)
+        status = RayClusterStatus() if cluster is None else cluster.status
+        return status.state == State.READY and status.ready_worker_replicas == status.desired_worker_replicas
+
+    return Priority(size_of=size_of, is_steady=is_steady)
+
+
 async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
     config = own_settings.configure(settings, os.environ)
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
-        adapted = discovery.adapt(config, await discovery.served(kube))
+        adapted = own_settings.adapt(config, await own_settings.served(kube))
         yield assemble(kube, adapted, clock=clock, instance=socket.gethostname())
 
     await replica.run(settings, assembled, version=config.version)

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cluster_reconciler import discovery
+from cluster_reconciler import settings
 from common import errors
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -79,11 +79,11 @@ async def check(
 
 async def _configured(kube: KubeClient, installed: Installation) -> tuple[Configuration, dict[str, str], list[Finding]]:
     """Return the configuration of raybus here: as it is installed, else that of KubeRay."""
-    served = await discovery.served(kube)
+    served = await settings.served(kube)
 
     def adapted(environment: dict[str, str], file: str | None) -> Configuration:
         found = switches.configuration(environment, file)
-        return msgspec.structs.replace(found, clusters=discovery.adapt(found.clusters, served))
+        return msgspec.structs.replace(found, clusters=settings.adapt(found.clusters, served))
 
     theirs = installed.kuberay[0] if installed.kuberay else None
     environment, found = switches.translated(theirs, installed.kuberay_file) if theirs is not None else ({}, [])

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler import operator_file
 from cluster_reconciler import settings as cluster_settings
 from cluster_reconciler.config import BatchSchedulerName
 from cluster_reconciler.config import Config as ClusterConfig
@@ -138,8 +137,8 @@ def configuration(environment: Mapping[str, str], file_text: str | None) -> Conf
     found = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
     if file_text is None:
         return found
-    file = operator_file.parse(file_text, path=OPERATOR_FILE)
-    return msgspec.structs.replace(found, clusters=operator_file.apply(found.clusters, file))
+    file = cluster_settings.parse(file_text, path=OPERATOR_FILE)
+    return msgspec.structs.replace(found, clusters=cluster_settings.apply(found.clusters, file))
 
 
 def differences(wanted: Configuration, held: Configuration) -> list[str]:
@@ -196,8 +195,8 @@ def _scheduler(flags: Mapping[str, str]) -> str:
     return flags.get("batch-scheduler", "") or (BatchSchedulerName.VOLCANO.value if is_volcano else "")
 
 
-def _file(text: str | None, operator: Operator) -> operator_file.OperatorFile | None:
-    return None if text is None else operator_file.parse(text, path=operator.flags.get("config", "--config"))
+def _file(text: str | None, operator: Operator) -> cluster_settings.OperatorFile | None:
+    return None if text is None else cluster_settings.parse(text, path=operator.flags.get("config", "--config"))
 
 
 def _other(name: str) -> str:

@@ -1,10 +1,15 @@
 """Shells and kubectl complete verbs and options; scripts name the program."""
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
+from common.kube.resources import NAMESPACE
 from raybus_cli import main
+from raybus_cli.access import session
 from raybus_cli.completion import cli
+from support.fakes.kube import FakeKube
 
 
 @pytest.fixture
@@ -25,6 +30,42 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_arguments_are_completed(arguments: list[str], found: list[str]) -> None:
     assert cli.candidates(main.build, arguments) == found
+
+
+CONTEXTS = "{contexts: [{name: kind-a}, {name: kind-b}, {name: prod}], current-context: prod}"
+
+
+@pytest.mark.usefixtures("clean")
+def test_contexts_of_the_kubeconfig_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(CONTEXTS)
+    typed = ["list", "--kubeconfig", str(tmp_path / "config"), "--context", "kind"]
+    assert cli.candidates(main.build, typed) == ["kind-a", "kind-b"]
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("option", ["--context", "--namespace"])
+def test_without_a_cluster_nothing_is_completed(tmp_path: Path, option: str) -> None:
+    assert cli.candidates(main.build, ["list", "--kubeconfig", str(tmp_path / "none"), option, "k"]) == []
+
+
+@pytest.mark.usefixtures("clean")
+def test_namespaces_are_completed_from_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(CONTEXTS)
+    kube = FakeKube()
+    for name in ("ml-a", "ml-b", "default"):
+        kube.put(NAMESPACE, {"metadata": {"name": name, "namespace": ""}})
+
+    async def connect(_place: object) -> FakeKube:
+        return kube
+
+    monkeypatch.setattr(kube, "close", _close, raising=False)
+    monkeypatch.setattr(session, "connect", connect)
+    typed = ["list", "--kubeconfig", str(tmp_path / "config"), "-n", "ml"]
+    assert cli.candidates(main.build, typed) == ["ml-a", "ml-b"]
+
+
+async def _close() -> None:
+    pass
 
 
 @pytest.mark.parametrize("shell", list(cli.Shell))

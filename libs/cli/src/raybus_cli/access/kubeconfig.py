@@ -5,27 +5,15 @@ Without one, in a pod, the pod's own ServiceAccount is used.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
-import typer
 import yaml
 
 from common import errors
 
 MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE: Final = "default"
-
-KubeconfigOption = Annotated[
-    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config.")
-]
-ContextOption = Annotated[
-    str | None, typer.Option("--context", help="Context of the kubeconfig; default: the current one.")
-]
-NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; default: that of the context.")
-]
-RaybusNamespaceOption = Annotated[str, typer.Option("--raybus-namespace", help="Namespace of raybus.")]
 
 
 class NoCluster(errors.Terminal):
@@ -55,8 +43,7 @@ def find(
     if not text and not home.exists() and (mounted / "token").exists():
         own = (mounted / "namespace").read_text().strip()
         return Where(kubeconfig=None, namespace=namespace or own or DEFAULT_NAMESPACE)
-    files = [Path(part) for part in text.split(":") if part] or [home]
-    documents = [_read(file) for file in files if file.exists()]
+    files, documents = _documents(text, home)
     if not documents:
         names = ", ".join(map(str, files))
         raise NoCluster(f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG")
@@ -69,6 +56,18 @@ def find(
     path = Path(":".join(str(each) for each in files if each.exists()))
     own = str(held[chosen].get("namespace") or DEFAULT_NAMESPACE)
     return Where(kubeconfig=path, context=chosen, namespace=namespace or own)
+
+
+def contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str]:
+    """Return the names of all contexts; none where no kubeconfig is. Raises `NoCluster` when one cannot be read."""
+    home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
+    return sorted(_contexts(_documents(kubeconfig or env.get("KUBECONFIG") or "", home)[1]))
+
+
+def _documents(text: str, home: Path) -> tuple[list[Path], list[dict[str, Any]]]:
+    """Return the files of a kubeconfig, whether they exist or not, and what those hold that exist."""
+    files = [Path(part) for part in text.split(":") if part] or [home]
+    return files, [_read(file) for file in files if file.exists()]
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import typer
 from common import errors
 from common.kube.client import KubeClient
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.bundling import collect
 from raybus_cli.bundling.collect import Files
 from raybus_cli.completion.names import NameArgument
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 
 
 def bundle(

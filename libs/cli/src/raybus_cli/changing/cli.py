@@ -7,9 +7,10 @@ import typer
 from common import errors
 from common.kube.client import KubeClient
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.access.kubeconfig import Where
 from raybus_cli.changing import edits, execute, images
 from raybus_cli.changing.execute import Order
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.completion.targets import TargetArgument
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ResultOption

@@ -9,12 +9,12 @@ import typer
 
 from common import errors
 from common.api.meta import ObjectMeta
-from common.kube.resources import Resource
+from common.kube.resources import NAMESPACE, Resource
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import KINDS, SERVICE, Kind
+from raybus_cli.reading.kinds import KINDS, SERVICE
 from raybus_cli.reading.reader import Items
 
 SECONDS: Final = 2.0
@@ -27,7 +27,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 def services(ctx: Any, incomplete: str) -> list[str]:
     """Return the names of RayServices that begin so."""
-    return _names_of(SERVICE, ctx.params, incomplete)
+    return names_of(SERVICE.resource, ctx.params, incomplete)
 
 
 def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
@@ -37,17 +37,18 @@ def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     first = given[0] if given else ""
     if slash or "/" in first:
         kind = kinds.find(typed)
-        return [f"{typed}/{name}" for name in _names_of(kind, ctx.params, begun)] if kind and slash else []
+        return [f"{typed}/{name}" for name in names_of(kind.resource, ctx.params, begun)] if kind and slash else []
     if not first:
         return [each.singular for each in KINDS if each.singular.startswith(incomplete)]
     kind = kinds.find(first)
-    return [name for name in _names_of(kind, ctx.params, incomplete) if name not in given] if kind else []
+    return [name for name in names_of(kind.resource, ctx.params, incomplete) if name not in given] if kind else []
 
 
-def _names_of(kind: Kind, given: Any, incomplete: str) -> list[str]:
+def names_of(resource: Resource, given: Any, incomplete: str) -> list[str]:
+    """Return the names of all objects of a kind that begin so, by the options that are typed already."""
     try:
         place = kubeconfigs.find(given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ)
-        found = asyncio.run(_names(place, kind.resource))
+        found = asyncio.run(_names(place, resource))
     except (errors.RaybusError, TimeoutError):
         return []
     return [name for name in found if name.startswith(incomplete)]
@@ -57,7 +58,7 @@ async def _names(place: Where, resource: Resource) -> list[str]:
     kube = await session.connect(place)
     try:
         async with asyncio.timeout(SECONDS):
-            body = await kube.list(resource, place.namespace)
+            body = await kube.list(resource, None if resource == NAMESPACE else place.namespace)
     finally:
         await kube.close()
     return sorted(each.metadata.name for each in msgspec.json.decode(body, type=Items[_Named]).items)

@@ -13,8 +13,9 @@ from common.feature_gates import BETA
 from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.names import NameArgument, NamesArgument
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
 from raybus_cli.control import undo as undoing

@@ -13,7 +13,8 @@ import typer
 from common import errors
 from raybus_cli import stopping
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption, Where
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.board import Board, Sources
 from raybus_cli.dashboard.listening import Listener, Through

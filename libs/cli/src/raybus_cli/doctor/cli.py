@@ -7,7 +7,7 @@ import typer
 from common.kube.client import KubeClient
 from raybus_cli import waiting
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, RaybusNamespaceOption
 from raybus_cli.doctor import checks, picture, prerequisites, survey
 from raybus_cli.doctor.check import Check, CheckState
 from raybus_cli.output import printing

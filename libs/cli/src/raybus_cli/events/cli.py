@@ -10,7 +10,8 @@ import typer
 from common import errors
 from common.clock import SystemClock
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption, Where
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from common.kube.client import KubeClient
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.completion.names import NameArgument
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.explaining import findings
 from raybus_cli.explaining.findings import Explanation
 from raybus_cli.output import printing

@@ -8,15 +8,16 @@ from common import errors, feature_gates
 from raybus_cli.access import session
 from raybus_cli.linting import lint as linting
 from raybus_cli.linting.finding import Finding, Level
-from raybus_cli.manifests import reading as manifests
+from raybus_cli.manifests import sources
+from raybus_cli.manifests.sources import FilenameOption, KustomizeOption, RecursiveOption
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ReportOption
 
 
 def lint(
-    file: Annotated[
-        list[str], typer.Option("--filename", "-f", help="Manifest; - for standard input. May be repeated.")
-    ],
+    file: FilenameOption = None,
+    kustomize: KustomizeOption = None,
+    recursive: RecursiveOption = False,
     gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Errors only.")] = False,
     output: ReportOption = Output.TEXT,
@@ -27,16 +28,18 @@ def lint(
 
     Examples:
     $ raybus lint -f demo.yaml
-    $ kubectl kustomize overlays/production | raybus lint -f -
+    $ raybus lint -k overlays/production
     """
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
-        documents = [each for name in file for each in manifests.read(name)]
+        documents = sources.read(file, kustomize, recursive=recursive)
     except errors.InvalidSpec as problem:
         session.fail(problem)
     known = [each for each in documents if each.kind in linting.KINDS]
     if not known:
-        session.fail(errors.InvalidSpec(f"there is no RayService and no RayCluster in {', '.join(file)}"))
+        session.fail(
+            errors.InvalidSpec(f"there is no RayService and no RayCluster in {', '.join(file or [str(kustomize)])}")
+        )
     found = [each for document in known for each in linting.lint(document, enabled, beside=documents)]
     shown = [each for each in found if each.level is Level.ERROR or not no_advice]
     if output in {Output.JSON, Output.YAML}:

@@ -15,7 +15,7 @@ from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
 from common.ray.view import dashboard_service
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.completion.targets import TargetArgument
 from raybus_cli.logs import replicas, selection
 from raybus_cli.logs.lines import Form

@@ -7,7 +7,7 @@ import typer
 
 from common.kube.client import KubeClient
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
+from raybus_cli.completion.places import ContextOption, KubeconfigOption
 from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import picture, report
 from raybus_cli.migrating.report import Report

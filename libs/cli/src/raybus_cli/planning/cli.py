@@ -12,9 +12,10 @@ from common.feature_gates import Gates
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.manifests import reading as manifests
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.manifests import sources
 from raybus_cli.manifests.reading import Document
+from raybus_cli.manifests.sources import FilenameOption, KustomizeOption, RecursiveOption
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.planning import picture, server_dry_run
@@ -26,9 +27,9 @@ from raybus_cli.reading.snapshot import Snapshot
 
 
 def plan(
-    file: Annotated[
-        list[str], typer.Option("--filename", "-f", help="Manifest with a RayService; - for standard input.")
-    ],
+    file: FilenameOption = None,
+    kustomize: KustomizeOption = None,
+    recursive: RecursiveOption = False,
     surge: Annotated[
         int | None, typer.Option("--max-surge", help="Try another maxSurgePercent.", min=0, max=100)
     ] = None,
@@ -51,13 +52,16 @@ def plan(
     Examples:
     $ raybus plan -f demo.yaml
     $ raybus plan -f demo.yaml --max-surge 50 --step 10
+    $ raybus plan -k overlays/production
     """
     place = session.where(kubeconfig, context, namespace)
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
-        wanted = _services(file)
+        wanted = [each for each in sources.read(file, kustomize, recursive=recursive) if each.kind == ray_service.KIND]
     except errors.InvalidSpec as problem:
         session.fail(problem)
+    if not wanted:
+        session.fail(errors.InvalidSpec(f"there is no RayService in {', '.join(file or [str(kustomize)])}"))
     sizing = Sizing(surge=surge, step=step, interval=interval, unavailable=unavailable)
 
     async def work(kube: KubeClient) -> list[Plan]:
@@ -72,13 +76,6 @@ def plan(
         for each in found:
             printing.show(picture.draw(each))
     raise SystemExit(1 if any(each.outcome is PlanOutcome.REFUSED for each in found) else 0)
-
-
-def _services(files: list[str]) -> list[Document]:
-    wanted = [each for name in files for each in manifests.read(name) if each.kind == ray_service.KIND]
-    if not wanted:
-        raise errors.InvalidSpec(f"there is no RayService in {', '.join(files)}")
-    return wanted
 
 
 async def _plan(kube: KubeClient, document: Document, namespace: str, gates: Gates, sizing: Sizing) -> Plan:

@@ -12,8 +12,9 @@ from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.names import NameArgument, TargetsArgument
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 from raybus_cli.reading import kinds, reader

@@ -106,8 +106,8 @@ TABLE: Final = (
         case=57,
         what="the Serve Service of an earlier strategy is not kept up to date",
         file=f"{SERVICE}/serving.py",
-        old="    if observed.is_incremental and observed.serve_service is None:\n",
-        new="    if observed.is_incremental:\n",
+        old="    if not observed.is_incremental or observed.serve_service is not None:\n",
+        new="    if not observed.is_incremental:\n",
         test=f"{FORWARD}::test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_serve_service_works_throughout",
     ),
     Mutant(

@@ -26,7 +26,7 @@ from common.kube.resources import (
     Resource,
 )
 from service_reconciler import wiring
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_ray_service
 from support.fakes.api_feed import ApiFeed
 from support.fakes.events import FakeEvents

@@ -6,7 +6,7 @@ import pytest
 from common.api.opaque import Json
 from common.kube.resources import CONTROLLER_REVISION, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from integration.service_reconciler.conftest import TIMEOUT, Live
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_serve_config
 from support.waiting import eventually_true
 

@@ -18,7 +18,7 @@ from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
 from service_reconciler import wiring as service_wiring
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.fakes.api_feed import ApiFeed
 from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe

@@ -36,7 +36,7 @@ from common.runtime.replica import App
 from scenario.hostile import crd_schema
 from scenario.hostile.attacks import TENANT, Attack
 from service_reconciler import wiring as service_wiring
-from service_reconciler.config import Config as ServiceConfig
+from service_reconciler.settings import Config as ServiceConfig
 from support.fakes.events import FakeEvents
 from support.fakes.feed import FakeFeed, FakeStream
 from support.fakes.gateway import FakeGatewayController

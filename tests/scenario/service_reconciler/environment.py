@@ -21,7 +21,7 @@ from common.ray.serve_status import ServeDetails
 from common.runtime.replica import App
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import NAMESPACE, a_ray_service
 from support.fakes.events import FakeEvents
 from support.fakes.gateway import FakeGatewayController

@@ -16,7 +16,7 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.key import Key
 from common.runtime.replica import App
 from scenario.service_reconciler.surroundings import Surroundings
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from service_reconciler.wiring import KINDS, assemble
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.clock import FakeClock

@@ -10,7 +10,7 @@ from common.feature_gates import Gate
 from common.kube.resources import RAY_SERVICE, SERVICE
 from common.runtime.key import Key
 from scenario.service_reconciler.harness import Harness
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
 HEAD: Json = a_cluster_config()["headGroupSpec"]

@@ -10,7 +10,7 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.ray import spec_hash
 from scenario.service_reconciler.harness import Harness, a_running_harness, trace_of
 from scenario.upgrade.harness import GATEWAY_API, Pair
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config, a_strategy
 from support.golden import Golden
 

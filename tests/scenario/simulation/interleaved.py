@@ -51,7 +51,7 @@ from scenario.simulation.sim import Process, Sim
 from scenario.upgrade.harness import BLUE, weights_of
 from service_reconciler import observe
 from service_reconciler import wiring as services
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import NAME, NAMESPACE
 from support.fakes.kube import Request
 from traffic_manager import wiring as traffic

@@ -15,7 +15,7 @@ from common.feature_gates import BETA, Gates
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.runtime.replica import App
 from scenario.service_reconciler.harness import TICK, Harness, Killed
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group, a_strategy
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import Request

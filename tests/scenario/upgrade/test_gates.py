@@ -10,7 +10,7 @@ import pytest
 from common.feature_gates import BETA, Gate, Gates
 from common.kube.resources import GATEWAY, HTTP_ROUTE
 from scenario.upgrade.harness import GREEN, Pair
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_serve_config, a_strategy
 
 ON, OFF = BETA, BETA - {Gate.INCREMENTAL_UPGRADE}

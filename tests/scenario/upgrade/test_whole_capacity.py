@@ -7,7 +7,7 @@ import pytest
 from common import labels
 from common.feature_gates import Gates
 from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
-from service_reconciler.config import Config
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_serve_config, a_strategy
 
 ALLOWED = {labels.MAX_UNAVAILABLE: "20"}

@@ -15,8 +15,8 @@ from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Given, Revision
 from common.ray.serve_status import ServeDetails
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
-from service_reconciler.config import Config
 from service_reconciler.resources import ray_cluster as clusters
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)

@@ -14,9 +14,9 @@ from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import Record, Share, Upgrade
-from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.resources import ray_cluster as clusters
+from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_strategy
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

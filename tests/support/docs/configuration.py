@@ -144,9 +144,8 @@ def named() -> set[str]:
 def _parts() -> list[tuple[str, ModuleType, dict[str, object]]]:
     shared = _defaults(settings, Settings.from_environment("watcher", {}))
     config = _defaults(cluster_config, cluster_config.Config.from_environment({}))
-    service = _defaults(
-        service_settings, service_settings.config_of(Settings.from_environment("service-reconciler", {}), {})
-    )
+    gates = Settings.from_environment("service-reconciler", {}).feature_gates
+    service = _defaults(service_settings, service_settings.config_of(gates, {}))
     return [
         ("Every service", settings, shared),
         ("cluster-reconciler", cluster_settings, {}),

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from common.errors import InvalidSpec
-from service_reconciler import initializing
+from service_reconciler import validation
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from service_reconciler import initializing
 )
 def test_05_a_wrong_time_limit_has_the_message_of_kuberay(value: str, problem: str) -> None:
     with pytest.raises(InvalidSpec, match=f"annotation ray.io/initializing-timeout {problem}"):
-        initializing.limit({"ray.io/initializing-timeout": value})
+        validation.initializing_limit({"ray.io/initializing-timeout": value})
 
 
 @pytest.mark.parametrize(("value", "limit"), [("5m", 300), ("90", 90), ("", None)])
 def test_05_a_time_limit_is_a_duration_or_seconds(value: str, limit: int | None) -> None:
-    found = initializing.limit({"ray.io/initializing-timeout": value})
+    found = validation.initializing_limit({"ray.io/initializing-timeout": value})
     assert found == (None if limit is None else timedelta(seconds=limit))

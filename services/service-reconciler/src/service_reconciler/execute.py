@@ -1,27 +1,35 @@
 """Does what `common.runtime.executor` leaves to this service: Serve configs, records of specs, upgrade events.
 
-A Serve config that is not taken does not end the reconcile: that is the user's to correct, and the next status reports it.
-An upgrade event that is lost does not either.
+A Serve config that is not taken does not end the reconcile: that is the user's to correct, and the next status reports it. An upgrade
+event that is lost does not either. The records of specs are read and written only when a cluster is about to be created, so at rest they
+cost nothing, the bus does not carry them, and there is nothing to remember between reconciles.
 """
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from common import errors
 from common.api.event import warning
-from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
+from common.kube import client
+from common.kube.client import Kube
+from common.kube.resources import CONTROLLER_REVISION, label_selector
+from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
+from common.ray.goal_revision import GoalRevision
+from common.ray.revision import Listed
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Plan
+from common.runtime.actions import Action, Create, Delete, Patch, Plan
 from common.runtime.executor import Executor
 from common.runtime.writer import Writer
-from common.upgrade.events import Event
 from service_reconciler import metrics
 from service_reconciler.actions import Publish, RecordRevision
-from service_reconciler.history import History
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
+from service_reconciler.promotion import revisions
 from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
 
@@ -33,11 +41,11 @@ class Execution:
     """Executes plans for RayServices."""
 
     def __init__(
-        self, executor: Executor, writer: ConfigWriter, *, history: History, reads: Observer, publisher: Publisher
+        self, executor: Executor, writer: ConfigWriter, *, kube: Kube, reads: Observer, publisher: Publisher
     ) -> None:
         self._executor = executor
         self._writer = writer
-        self._history = history
+        self._kube = kube
         self._reads = reads
         self._publisher = publisher
         self._unrecorded: dict[str, int] = {}
@@ -45,16 +53,25 @@ class Execution:
 
     async def execute(self, observed: Observed, plan: Plan[Action], *, now: datetime) -> datetime | None:
         """Execute a plan; raise its first failure at its end."""
-        service = observed.service
+        service, meta = observed.service, observed.service.metadata
 
         async def perform(action: Action, *, writer: Writer) -> bool:
             match action:
-                case Submit():
-                    await self._submit(service.metadata, action)
+                case Submit(cluster=cluster):
+                    unrecorded = await self._writer.send(action, self._reads.dashboard_service(cluster))
+                    if unrecorded is not None:
+                        event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
+                        await self._executor.emit(meta, event)
                 case RecordRevision():
-                    return await self._record_revision(service, action)
+                    if (problem := await self._unrecorded_because(service, action)) is not None:
+                        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
+                        await self._executor.emit(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
+                    return False
                 case Publish(event=event):
-                    return await self._publish(service.metadata, event)
+                    if (why := await self._publisher.publish(event)) is not None:
+                        note = f"External consumers do not receive the upgrade's step {event.kind}: {why}"
+                        await self._executor.emit(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
+                    return False
                 case _:
                     await writer.write(action)
             metrics.note(observed, action)
@@ -62,43 +79,36 @@ class Execution:
 
         return (await self._executor.execute(service, plan.actions, perform)).conclude(now)
 
-    async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
-        """Send a Serve config; report one that was sent and cannot be recorded."""
-        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
-        if unrecorded is not None:
-            await self._executor.emit(meta, warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded))
-
-    async def _record_revision(self, service: RayService, action: RecordRevision) -> bool:
-        """Record the spec; report a refusal, because 'undo' will miss it."""
+    async def _unrecorded_because(self, service: RayService, action: RecordRevision) -> errors.RaybusError | None:
+        """Record the spec; return why it is not recorded and the cluster is created without it, None when it is."""
+        uid = service.metadata.uid
         try:
-            await self._history.record(service, action.before, kept=action.kept)
-        except errors.Retryable as problem:
-            if not self._creates_unrecorded(service.metadata.uid, problem):
-                raise
-            await self._report_unrecorded(service.metadata, problem)
+            await self._record(service, action)
         except errors.Terminal as problem:
-            await self._report_unrecorded(service.metadata, problem)
-        else:
-            self._unrecorded.pop(service.metadata.uid, None)
-        return False
+            return problem
+        except errors.Retryable as problem:
+            if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
+                raise
+            self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
+            if self._unrecorded[uid] < UNRECORDED_LIMIT:
+                raise
+            del self._unrecorded[uid]
+            return problem
+        self._unrecorded.pop(uid, None)
+        return None
 
-    def _creates_unrecorded(self, uid: str, problem: errors.Retryable) -> bool:
-        """Return whether a record failed so often that the cluster is created without it."""
-        if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
-            return False
-        self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
-        if self._unrecorded[uid] < UNRECORDED_LIMIT:
-            return False
-        del self._unrecorded[uid]
-        return True
-
-    async def _report_unrecorded(self, meta: ObjectMeta, problem: errors.RaybusError) -> None:
-        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
-        await self._executor.emit(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
-
-    async def _publish(self, meta: ObjectMeta, event: Event) -> bool:
-        """Publish an upgrade event; report one that external consumers will miss."""
-        if (why := await self._publisher.publish(event)) is not None:
-            note = f"External consumers do not receive the upgrade's step {event.kind}: {why}"
-            await self._executor.emit(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
-        return False
+    async def _record(self, service: RayService, action: RecordRevision) -> None:
+        """Record what a RayService asks for, and what serves until then; a second time this writes nothing."""
+        meta, goal = service.metadata, goal_revision.asked_of(service)
+        selector = label_selector(goal_revision.marks(meta.name))
+        body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
+        found = goal_revision.of(meta, msgspec.json.decode(body, type=Listed[GoalRevision]).items)
+        for write in revisions.decide(meta, goal, action.before, found, kept=action.kept):
+            match write:
+                case Create(resource=resource, body=body):
+                    await self._kube.create(resource, meta.namespace, body)
+                case Patch(resource=resource, name=name, patch=patch):
+                    await self._kube.patch(resource, meta.namespace, name, client.Patch(body=patch))
+                case Delete(resource=resource, name=name, uid=uid):
+                    with suppress(errors.NotFound):
+                        await self._kube.delete(resource, meta.namespace, name, uid=uid)

@@ -19,7 +19,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.ray import ongoing, owner, poll_interval, revision, serve_writer, service_ports, submit
+from common.ray import ongoing, owner, poll_interval, revision, service_ports, submit
 from common.ray.config_writer import Revisions
 from common.ray.serve_api import ServeApi, read_ahead
 from common.ray.view import addresses_of, dashboard_service, head_is_ready, verify_identity
@@ -28,11 +28,11 @@ from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, traffic_record, weighted_route
 from service_reconciler import decided, validation
-from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.promotion import dangling
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
+from service_reconciler.settings import Config
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -80,39 +80,30 @@ class Observer:
         service = await self._service(key)
         if service is None:
             return None
-        head, serve = self._services(service)
-        foreign = await self._foreign_names(service)
-        clusters, clusters_names = self._clusters(service, serve, foreign)
-        if _is_due(clusters, clusters_names, now=now):
+        observed = await self._begun(service)
+        deadlines = (dangling.due_at(each) for each in observed.unneeded if each.metadata.deletion_timestamp is None)
+        if any(due is not None and due <= now for due in deadlines):
             service = await self._read_live(key)
             if service is None:
                 return None
-            head, serve = self._services(service)
-            foreign = await self._foreign_names(service)
-            clusters, clusters_names = self._clusters(service, serve, foreign)
-        active, pending = await self._views(service, clusters_names, now=now)
+            observed = await self._begun(service)
+        active, pending = await self._views(service, observed.names, now=now)
         await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
-        route = await self._route(service)
-        return Observed(
-            service=service,
-            config=self._config,
-            names=clusters_names,
-            foreign_names=foreign,
-            fresh_name=_fresh_name(key.name, clusters),
+        route, marks = await self._route(observed), owner.marks(key.name)
+        return msgspec.structs.replace(
+            observed,
+            fresh_name=_fresh_name(key.name, observed.clusters),
             violation=validation.violation(service, self._config.gates),
-            clusters=clusters,
-            draining=await self._draining(service, clusters_names, now=now),
+            draining=await self._draining(observed, now=now),
             active=active,
             pending=pending,
-            services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
-            head_service=head,
-            serve_service=serve,
-            gateways=await self._gateways(service, route, is_moving=pending is not None),
+            services=tuple(self._cache.list(Service, key.namespace, marks)),
+            gateways=await self._gateways(observed, route, is_moving=pending is not None),
             route=route,
             our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
-            users_routes=tuple(self._cache.list(HttpRoute, key.namespace, owner.marks(key.name))),
+            users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
-            endpoints=self._endpoints(service, clusters_names),
+            endpoints=self._endpoints(observed),
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
@@ -125,57 +116,50 @@ class Observer:
         if key not in self._fetched:
             service = await self._read_live(key)
             self._fetched.add(key)
-        if service is None or service.manager != labels.MANAGED_BY_US:
-            return None
-        return service
+        return service if service is not None and service.manager == labels.MANAGED_BY_US else None
 
     async def _read_live(self, key: Key) -> RayService | None:
         return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
 
-    async def _route(self, service: RayService) -> HttpRoute | None:
-        place = (service.metadata.namespace, weighted_route.name_of(service))
-        if not weighted_route.is_users(service):
-            is_wanted = serve_writer.is_incremental(service, self._config.gates)
-            return await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
-        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
-
-    async def _gateways(
-        self, service: RayService, route: HttpRoute | None, *, is_moving: bool
-    ) -> dict[weighted_route.Place, Gateway | None]:
-        is_incremental = serve_writer.is_incremental(service, self._config.gates)
-        places = weighted_route.parents_of(service, route) if is_incremental else ()
-        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
-
-    def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
-        namespace = service.metadata.namespace
-        head = self._cache.get(Service, namespace, names.head_service(service.metadata.name))
-        return head, self._cache.get(Service, namespace, services.serve_name(service))
-
-    async def _foreign_names(self, service: RayService) -> frozenset[str]:
-        """Return the names in the status that are not of clusters which the RayService may control."""
+    async def _begun(self, service: RayService) -> Observed:
+        """Return a RayService with its Services, and its clusters by name."""
         meta, foreign = service.metadata, set[str]()
+        head_place = (meta.namespace, names.head_service(meta.name))
+        head = self._cache.get(Service, *head_place)
+        serve = self._cache.get(Service, meta.namespace, services.serve_name(service))
         for role in (service.status.active_service_status, service.status.pending_service_status):
-            name = role.ray_cluster_name
-            if not name:
-                continue
-            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
-            if illegal_name(RAY_CLUSTER, name) or (
-                cluster is not None and not owner.may_control(meta, cluster.metadata)
-            ):
-                foreign.add(name)
-        return frozenset(foreign)
-
-    def _clusters(
-        self, service: RayService, serve: Service | None, foreign: frozenset[str]
-    ) -> tuple[tuple[RayCluster, ...], Names]:
-        meta = service.metadata
+            if name := role.ray_cluster_name:
+                cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
+                is_others = cluster is not None and not owner.may_control(meta, cluster.metadata)
+                foreign |= {name} if is_others or illegal_name(RAY_CLUSTER, name) else set()
         clusters = self._all_clusters(meta)
-        head = self._cache.get(Service, meta.namespace, names.head_service(meta.name))
-        serving = services.selected(serve) or services.selected(head)
-        return clusters, names_of(service, clusters, serving, foreign)
+        serving = services.selected(serve) or services.selected(self._cache.get(Service, *head_place))
+        return Observed(
+            service=service,
+            config=self._config,
+            names=names_of(service, clusters, serving, frozenset(foreign)),
+            foreign_names=frozenset(foreign),
+            clusters=clusters,
+            head_service=head,
+            serve_service=serve,
+        )
 
     def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
         return tuple(self._cache.list(RayCluster, service.namespace, owner.marks(service.name)))
+
+    async def _route(self, observed: Observed) -> HttpRoute | None:
+        service, meta = observed.service, observed.service.metadata
+        if not weighted_route.is_users(service):
+            return await gateways.own_route(self._lookup, self._cache, meta, is_wanted=observed.is_incremental)
+        place = (meta.namespace, weighted_route.name_of(service))
+        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
+
+    async def _gateways(
+        self, observed: Observed, route: HttpRoute | None, *, is_moving: bool
+    ) -> dict[weighted_route.Place, Gateway | None]:
+        service = observed.service
+        places = weighted_route.parents_of(service, route) if observed.is_incremental else ()
+        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     async def _views(
         self, service: RayService, clusters: Names, *, now: datetime
@@ -193,8 +177,7 @@ class Observer:
         cluster = self._cache.get(RayCluster, namespace, name) if name else None
         if cluster is None:
             return None
-        pods = tuple(self._cache.list(Pod, namespace, {labels.CLUSTER: name}))
-        view = ClusterView(cluster=cluster, pods=pods)
+        view = ClusterView(cluster=cluster, pods=tuple(self._cache.list(Pod, namespace, {labels.CLUSTER: name})))
         if not head_is_ready(cluster):
             return view
         head = view.head if not service.excludes_head_pod else None
@@ -205,9 +188,8 @@ class Observer:
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         put_ago = self._serve.put_at(cluster)
         current = revision.current(records, reading.result().details)
-        return ClusterView(
-            cluster=cluster,
-            pods=pods,
+        return msgspec.structs.replace(
+            view,
             serve=reading.result(),
             given=None if current is None else current.serve_config,
             record=records[0].revision if records else 0,
@@ -231,16 +213,17 @@ class Observer:
             del self._lacking[next(iter(self._lacking))]
         return msgspec.structs.replace(view, lacks_goal_since=self._lacking.setdefault(uid, now))
 
-    async def _draining(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[DrainingCluster, ...]:
+    async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
         """Return the clusters that drain: behind a weighted route all do, elsewhere those with pods that can be marked."""
-        meta = service.metadata
-        route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(service))
+        meta, needed = observed.service.metadata, {observed.names.active, observed.names.pending}
+        route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(observed.service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
         found: list[DrainingCluster] = []
-        for cluster in _unneeded(self._all_clusters(meta), wanted):
+        for cluster in self._all_clusters(meta):
+            if cluster.metadata.name in needed or cluster.metadata.deletion_timestamp is not None:
+                continue
             pods = self._cache.list(Pod, meta.namespace, {labels.CLUSTER: cluster.metadata.name})
-            at_work = tuple(pod for pod in pods if is_weighted or drains(pod))
-            if at_work:
+            if at_work := tuple(pod for pod in pods if is_weighted or drains(pod)):
                 found.append(await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now))
         return tuple(found)
 
@@ -268,47 +251,29 @@ class Observer:
         """Return the Service through which a cluster's dashboard is reached."""
         return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
 
-    def _endpoints(self, service: RayService, clusters: Names) -> int:
+    def _endpoints(self, observed: Observed) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
+        service, clusters = observed.service, observed.names
         have = self._cache.get(Service, service.metadata.namespace, services.serve_name(service))
         is_ours = have is not None and owner.other(have.metadata, service.metadata) is None
         backends = [services.serve_name(service)] if is_ours else []
-        if serve_writer.is_incremental(service, self._config.gates):
+        if observed.is_incremental:
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]
-        namespace = service.metadata.namespace
-        slices = [
+        return service_ports.pod_count(
             each
             for backend in backends
-            for each in self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
-        ]
-        return service_ports.pod_count(slices)
+            for each in self._cache.list(EndpointSlice, service.metadata.namespace, {labels.SERVICE_NAME: backend})
+        )
 
 
 def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
     """Return a view without an answer that the other cluster gave."""
     if view is None or other is None:
         return view
-    reading = verify_identity(
-        view.serve,
-        addresses_of(view.cluster, view.pods),
-        addresses_of(other.cluster, other.pods),
-    )
+    addresses, others = addresses_of(view.cluster, view.pods), addresses_of(other.cluster, other.pods)
+    reading = verify_identity(view.serve, addresses, others)
     return msgspec.structs.replace(view, serve=reading)
-
-
-def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:
-    """Return whether a cluster is about to be deleted as unneeded."""
-    deadlines = [dangling.due_at(each) for each in _unneeded(clusters, wanted)]
-    return any(due is not None and due <= now for due in deadlines)
-
-
-def _unneeded(clusters: tuple[RayCluster, ...], wanted: Names) -> list[RayCluster]:
-    return [
-        each
-        for each in clusters
-        if each.metadata.name not in {wanted.active, wanted.pending} and each.metadata.deletion_timestamp is None
-    ]
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

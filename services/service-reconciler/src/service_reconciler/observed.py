@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from functools import cached_property
 
 import msgspec
 
@@ -10,22 +10,21 @@ from common import labels
 from common import names as naming
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route, lagging_parents
-from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.problem import Problem
 from common.ray import owner, poll_interval, serve_writer
 from common.ray.view import ServeView
+from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record, weighted_route
+from common.upgrade.controls import Controls
 from common.upgrade.traffic_record import Record, Upgrade
-from service_reconciler.config import Config
+from service_reconciler import validation
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
-
-_UNKNOWN: Final = Gateway(metadata=ObjectMeta())
-"""A placeholder for a Gateway that the service does not ask for."""
+from service_reconciler.settings import Config
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,15 +78,15 @@ def drains(pod: Pod) -> bool:
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one reconcile of a RayService is decided from."""
+class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Everything that one reconcile of a RayService is decided from; what follows from it alone is computed once."""
 
     service: RayService
     config: Config
     names: Names
     foreign_names: frozenset[str] = frozenset()
     """Names in the status that are not of clusters which the RayService may control; `names` does not hold them."""
-    fresh_name: str
+    fresh_name: str = ""
     """A name that no cluster of this RayService has; used if a new one is needed."""
     violation: Problem[EventReason] | None = None
     clusters: tuple[RayCluster, ...] = ()
@@ -114,17 +113,32 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     rest: timedelta = poll_interval.SLOWEST
     """The poll interval of a cluster that serves."""
 
-    @property
+    @cached_property
     def is_incremental(self) -> bool:
         """Return whether traffic-manager moves the traffic in steps, and writes to the dashboards."""
         return serve_writer.is_incremental(self.service, self.config.gates)
 
-    @property
+    @cached_property
     def record(self) -> Record:
         """Return what traffic-manager gave to each cluster, from the route, else from the status."""
         return weighted_route.record_of(self.service, (self.route, self.our_route, *self.users_routes))
 
-    @property
+    @cached_property
+    def controls(self) -> Controls:
+        """Return the user's settings for upgrades."""
+        return upgrade_controls.of(self.service)
+
+    @cached_property
+    def initializing_limit(self) -> timedelta | None:
+        """Return how long the first start may take; `InvalidSpec` where a rule is violated."""
+        return validation.initializing_limit(self.service.metadata.annotations)
+
+    @cached_property
+    def views(self) -> tuple[ClusterView, ...]:
+        """Return the active and the pending cluster, as far as they exist."""
+        return tuple(each for each in (self.active, self.pending) if each is not None)
+
+    @cached_property
     def routes(self) -> tuple[Route, ...]:
         """Return all routes that may send requests to the clusters."""
         single = (self.route, self.our_route, self.grpc_route)
@@ -141,49 +155,34 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         """Return the cluster that the Serve Service selects; where traffic moves in steps no such Service decides."""
         return "" if self.is_incremental else services.selected(self.serve_service)
 
-    def requests_from(self, cluster: str) -> str | None:
-        """Return what sends requests to a cluster, None when nothing does.
-
-        That is a route with a weight for it, or the Serve Service. A route that took its weight away counts until its Gateway has
-        accepted that: until then requests flow as before.
-        """
-        backend = naming.serve_service(cluster)
-        for route in self.routes:
-            name = f"{_kind(route)} {route.metadata.namespace}/{route.metadata.name}"
-            if traffic_record.weight_of(route, backend) > 0:
-                return name
-            if self._had_requests(cluster) and self._lags(route):
-                return f"{name}, which its Gateway has not accepted yet as it is now"
-        have = self.serve_service
-        is_ours = have is not None and owner.other(have.metadata, self.service.metadata) is None
-        return f"Service {services.serve_name(self.service)}" if is_ours and _selects(have, cluster) else None
-
-    def _had_requests(self, cluster: str) -> bool:
-        """Return whether a cluster was part of the last upgrade in steps and any request moved in it."""
-        held = self.record.upgrade
-        return isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
-
-    def _lags(self, route: Route) -> bool:
-        """Return whether a Gateway that exists follows an older state of a route."""
-        return any(self.gateways.get(each, _UNKNOWN) is not None for each in lagging_parents(route))
-
-    def match(self, view: ClusterView) -> Match:
-        """Return how a cluster compares with what the RayService asks for."""
-        return ray_cluster.match(view.cluster, self.service, version=self.config.version)
-
-    @property
+    @cached_property
     def unneeded(self) -> tuple[RayCluster, ...]:
         """Return the clusters that are neither active nor pending."""
         needed = {self.names.active, self.names.pending}
         return tuple(each for each in self.clusters if each.metadata.name not in needed)
 
+    def match(self, view: ClusterView) -> Match:
+        """Return how a cluster compares with what the RayService asks for."""
+        return ray_cluster.match(view.cluster, self.service, version=self.config.version)
 
-def _selects(have: Service | None, cluster: str) -> bool:
-    return services.selected(have) == cluster
+    def requests_from(self, cluster: str) -> str | None:
+        """Return what sends requests to a cluster, None when nothing does.
 
-
-def _kind(route: Route) -> str:
-    return GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
+        That is a route with a weight for it, or the Serve Service. A route that took its weight away counts until its Gateway, if it exists,
+        has accepted that: until then requests flow as before.
+        """
+        backend, held, have = naming.serve_service(cluster), self.record.upgrade, self.serve_service
+        had_requests = isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
+        for route in self.routes:
+            kind = GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
+            name = f"{kind} {route.metadata.namespaced_name}"
+            if traffic_record.weight_of(route, backend) > 0:
+                return name
+            if had_requests and any(self.gateways.get(each, True) for each in lagging_parents(route)):
+                return f"{name}, which its Gateway has not accepted yet as it is now"
+        is_ours = have is not None and owner.other(have.metadata, self.service.metadata) is None
+        is_selected = is_ours and services.selected(have) == cluster
+        return f"Service {services.serve_name(self.service)}" if is_selected else None
 
 
 def names_of(
@@ -207,12 +206,8 @@ def names_of(
     ]
     active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
     waiting = [
-        each for each in alive if each.metadata.name != active and labels.DELETE_AFTER not in each.metadata.annotations
+        (created.timestamp() if (created := each.metadata.creation_timestamp) is not None else 0.0, each.metadata.name)
+        for each in alive
+        if each.metadata.name != active and labels.DELETE_AFTER not in each.metadata.annotations
     ]
-    newest = max(waiting, key=_age, default=None)
-    return Names(active=active, pending=newest.metadata.name if newest is not None else "")
-
-
-def _age(cluster: RayCluster) -> tuple[float, str]:
-    created = cluster.metadata.creation_timestamp
-    return (created.timestamp() if created is not None else 0.0, cluster.metadata.name)
+    return Names(active=active, pending=max(waiting)[1] if waiting else "")

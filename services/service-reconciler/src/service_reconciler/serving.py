@@ -1,24 +1,34 @@
-"""Which writes make both Services of a RayService select a cluster (spec rayservice §10.3).
+"""The Services of a RayService: what makes them select a cluster, and the labels by which they select its pods.
 
-The head Service goes first. A Service that selects the right cluster does not change, whatever else users changed in it; one
-that belongs to another owner is refused (acceptance 92).
+The head Service goes first. A Service that selects the right cluster does not change, whatever else users changed in it; one that belongs
+to another owner is refused. Spec rayservice §10.3, §11.2; acceptance 74, 75, 92.
+
+During an upgrade in steps the clients of a Serve Service that is left from another strategy know nothing of the route (ADR 14). It selects
+pods of both clusters by a label of our own, so that they have the whole capacity at every step: all pods of the active cluster while the
+route gives that one requests, and of the pending one, once the route does, those on a node that was observed to hold a running replica.
 """
+
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from common import labels
-from common.api.core import Service
+from common.api.core import Pod, Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
-from common.ray import owner
-from common.runtime.actions import Action, Create, Patch
-from service_reconciler import events, plain_service
+from common.ray import owner, serve_status
+from common.ray.view import CHECKS_KEPT
+from common.runtime.actions import Action, ActionEvents, Create, Patch
+from service_reconciler import events
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.reasons import EventReason
+from service_reconciler.problems import ServiceProblem
+from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.resources import services
-from service_reconciler.serve import head_label
-from service_reconciler.serve.problems import ServiceProblem
+
+FAILURES: Final = 2
+"""Failed checks of a proxy, of the last three, after which the head pod gets no requests; KubeRay takes it out at the first slow answer."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,65 +39,127 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def point_at(observed: Observed, view: ClusterView) -> Switch:
-    """Return what makes both Services select a cluster."""
-    config = view.cluster.raw_spec
-    try:
-        serve = _serve_service(observed, view)
-    except InvalidSpec as problem:
-        return Switch(problem=ServiceProblem(event=EventReason.NO_SERVE_PORT, message=str(problem)))
-    head = services.head(
-        observed.service, view.name, config=config, has_cluster_ip=observed.config.head_service_has_cluster_ip
-    )
-    pairs = [(observed.head_service, head), *([(observed.serve_service, serve)] if serve is not None else [])]
+    """Return what makes both Services select a cluster; where a Gateway takes the requests, no Serve Service is made."""
+    service, config = observed.service, view.cluster.raw_spec
+    pairs: list[tuple[Service | None, Body]] = []
+    if not observed.is_incremental or observed.serve_service is not None:
+        is_shared = _is_needed(observed) and _may_select(observed)
+        try:
+            serve = services.serve(service, view.name, config=config, is_shared=is_shared)
+        except InvalidSpec as problem:
+            return _refused(EventReason.NO_SERVE_PORT, str(problem))
+        pairs.append((observed.serve_service, serve))
+    has_cluster_ip = observed.config.head_service_has_cluster_ip
+    head = services.head(service, view.name, config=config, has_cluster_ip=has_cluster_ip)
+    pairs.insert(0, (observed.head_service, head))
     for have, _ in pairs:
-        if have is not None and (other := owner.other(have.metadata, observed.service.metadata)) is not None:
+        if have is not None and (other := owner.other(have.metadata, service.metadata)) is not None:
             text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
-            return Switch(problem=ServiceProblem(event=EventReason.SERVICE_NOT_OWNED, message=text))
+            return _refused(EventReason.SERVICE_NOT_OWNED, text)
     writes = (_write(have, want) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
+
+
+def _refused(event: EventReason, text: str) -> Switch:
+    return Switch(problem=ServiceProblem(Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=event))
+
+
+def _write(have: Service | None, want: Body) -> Action | None:
+    """Return the write of a Service: the cluster IP of one that exists cannot change, and its metadata stays the user's."""
+    where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
+    if have is None:
+        return Create(resource=SERVICE, body=want, events=events.SERVICE_CREATED.of(where))
+    if services.selects_same(have, want):
+        return None
+    foreign = dict.fromkeys(set(have.spec.selector) - set(want["spec"]["selector"]))
+    spec = {key: value for key, value in want["spec"].items() if key != "clusterIP"}
+    patch = {
+        "metadata": {"resourceVersion": have.metadata.resource_version},
+        "spec": {**spec, "selector": {**foreign, **want["spec"]["selector"]}},
+    }
+    return Patch(resource=SERVICE, name=have.metadata.name, patch=patch, events=events.SERVICE_UPDATED.of(where))
 
 
 def head_labels(observed: Observed) -> list[Action]:
     """Return the labels by which the Serve Service selects head pods, where they are not what they should be."""
     actions: list[Action] = []
-    excluded = observed.service.spec.exclude_head_pod_from_serve_svc
-    for view in (observed.active, observed.pending):
-        head = view.head if view is not None else None
-        if view is None or head is None:
+    for view in observed.views:
+        if (head := view.head) is None:
             continue
-        value = head_label.wanted(head, view.proxy_answers, excluded=excluded)
-        if value == head.metadata.labels.get(labels.SERVE):
-            continue
-        meta = head.metadata
-        report = events.head_labelled(value, f"{meta.namespace}/{meta.name}")
-        patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVE: value}}}
-        actions.append(Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True))
+        excluded = observed.service.spec.exclude_head_pod_from_serve_svc
+        value = head_label(head, view.proxy_answers, excluded=excluded)
+        if value != head.metadata.labels.get(labels.SERVE):
+            actions.append(
+                _labelled(head, labels.SERVE, value, events.HEAD_LABELLED.of(value, head.metadata.namespaced_name))
+            )
     return actions
 
 
-def _serve_service(observed: Observed, view: ClusterView) -> Body | None:
-    """Return the Serve Service; where a Gateway takes the requests, one of an earlier strategy is kept, none is made."""
-    if observed.is_incremental and observed.serve_service is None:
-        return None
-    is_shared = plain_service.is_shared(observed)
-    return services.serve(observed.service, view.name, config=view.cluster.raw_spec, is_shared=is_shared)
+def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
+    """Return the value that the label `ray.io/serve` of a head pod should have; a proxy that answers counts at once."""
+    if excluded:
+        return "false"
+    current = pod.metadata.labels.get(labels.SERVE, "")
+    if not answers:
+        return current or "false"
+    if answers[-1]:
+        return "true"
+    failed = answers[-CHECKS_KEPT:].count(False)
+    return "false" if current != "true" or failed >= FAILURES else "true"
 
 
-def _write(have: Service | None, want: Body) -> Action | None:
-    where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
-    if have is None:
-        return Create(resource=SERVICE, body=want, events=events.service_created(where))
-    if services.selects_same(have, want):
-        return None
-    report = events.service_updated(where)
-    return Patch(resource=SERVICE, name=have.metadata.name, patch=_patch(have, want), events=report)
+def shared_labels(observed: Observed) -> list[Action]:
+    """Return the labels of our own that pods lack, or have no more reason to have."""
+    wanted = _members(observed) if _is_needed(observed) else _kept(observed)
+    pods = [pod for each in (*observed.views, *observed.draining) for pod in each.pods]
+    return [
+        _labelled(pod, labels.SERVES, value, events.pod_not_labelled(pod.metadata.namespaced_name))
+        for pod in pods
+        for value in [observed.service.metadata.name if pod.metadata.uid in wanted else None]
+        if pod.metadata.deletion_timestamp is None and (value is None) == (labels.SERVES in pod.metadata.labels)
+    ]
 
 
-def _patch(have: Service, want: Body) -> Body:
-    """Replace the spec but for the cluster IP, which cannot change; metadata stays the user's."""
-    foreign = dict.fromkeys(set(have.spec.selector) - set(want["spec"]["selector"]))
-    spec = {key: value for key, value in want["spec"].items() if key != "clusterIP"}
-    return {
-        "metadata": {"resourceVersion": have.metadata.resource_version},
-        "spec": {**spec, "selector": {**foreign, **want["spec"]["selector"]}},
-    }
+def _labelled(pod: Pod, label: str, value: str | None, report: ActionEvents) -> Action:
+    meta = pod.metadata
+    patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {label: value}}}
+    return Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True)
+
+
+def _is_needed(observed: Observed) -> bool:
+    """Return whether the Serve Service is to select pods of both clusters."""
+    have = observed.serve_service
+    is_ours = have is not None and owner.other(have.metadata, observed.service.metadata) is None
+    return is_ours and observed.is_incremental and observed.active is not None and observed.pending is not None
+
+
+def _may_select(observed: Observed) -> bool:
+    """Return whether no client loses a pod: all that the active cluster should offer have the label by now."""
+    wanted = _members(observed)
+    pods = [pod for view in observed.views for pod in view.pods]
+    offered = [pod for pod in pods if pod.metadata.uid in wanted and pod.is_running_and_ready]
+    have = observed.serve_service
+    is_on = have is not None and labels.SERVES in have.spec.selector
+    return bool(offered) and (is_on or all(labels.SERVES in pod.metadata.labels for pod in offered))
+
+
+def _kept(observed: Observed) -> frozenset[str]:
+    """Return, by uid, the pods that stay labelled although there is one cluster: the Service still selects by the label."""
+    have = observed.serve_service
+    if have is None or labels.SERVES not in have.spec.selector or observed.active is None:
+        return frozenset()
+    return frozenset(pod.metadata.uid for pod in observed.active.pods)
+
+
+def _members(observed: Observed) -> frozenset[str]:
+    """Return, by uid, the pods that clients of the Service may reach."""
+    active, pending, shares = observed.active, observed.pending, observed.record.clusters
+    found: list[Pod] = []
+    if active is not None and (active.name not in shares or shares[active.name].weight > 0):
+        found += active.pods
+    if pending is not None and pending.name in shares and shares[pending.name].weight > 0:
+        details = pending.serve.details
+        nodes = serve_status.serving_nodes(details) if details is not None else frozenset[str]()
+        # a pod that had a running replica stays: its readiness follows its replicas
+        found += [pod for pod in pending.pods if pod.status.pod_ip in nodes or labels.SERVES in pod.metadata.labels]
+    return frozenset(pod.metadata.uid for pod in found)

@@ -1,15 +1,33 @@
-"""What this service takes from its environment besides the settings that all services share (spec rayservice §1)."""
+"""What this service takes from its environment besides the settings that all services share; decisions get it as data (spec rayservice §1)."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from common.settings import Settings
-from service_reconciler.config import Config
+import msgspec
+
+from common.feature_gates import BETA, Gates
+from common.version import OPERATOR_VERSION
+
+DELETION_SLACK: Final = 2
+"""Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
 
 
-def config_of(settings: Settings, environ: Mapping[str, str]) -> Config:
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's switches; the defaults are KubeRay's."""
+
+    version: str = OPERATOR_VERSION
+    gates: Gates = BETA
+    zero_downtime: bool = True
+    """What an absent upgrade strategy means (`ENABLE_ZERO_DOWNTIME`)."""
+    head_service_has_cluster_ip: bool = False
+    writes_zero_values: bool = False
+    """Whether the finalizer comes with the spec as KubeRay would write it back, which makes a new generation (§2.5)."""
+
+
+def config_of(gates: Gates, environ: Mapping[str, str]) -> Config:
     """Return the operator's switches; their names are KubeRay's."""
     return Config(
-        gates=settings.feature_gates,
+        gates=gates,
         zero_downtime=environ.get("ENABLE_ZERO_DOWNTIME", "").lower() != "false",
         head_service_has_cluster_ip=environ.get("ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "").lower() == "true",
         writes_zero_values=environ.get("RAYBUS_WRITE_ZERO_VALUES", "").lower() == "true",

@@ -47,7 +47,7 @@ from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import dangling
 from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import ConditionType
-from service_reconciler.status import compute, traffic
+from service_reconciler.status import compute
 from service_reconciler.status.conditions import is_timed_out
 
 
@@ -127,7 +127,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
     if not (observed.is_incremental and names.active and names.pending and is_shown):
         return
     empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
-    before, after = _split(*held), _split(*(traffic.mirrored(observed, each, names) for each in empty))
+    before, after = _split(*held), _split(*(compute.mirrored(observed, each, names) for each in empty))
     between = Split(old=_with_traffic(before.old, after.old), new=_with_traffic(before.new, after.new))
     direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
     upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at

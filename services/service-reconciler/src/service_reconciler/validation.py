@@ -1,14 +1,17 @@
 """Whether a RayService may be reconciled at all; the first rule that it breaks, with KubeRay's text.
 
 Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3; S2 stands for the rules of RayClusters, which the cluster spec inside and
-the annotations obey (§3.4). Protection that we cannot give yet is refused too, before there is a cluster without it.
+the annotations obey (§3.4). Protection that we cannot give yet is refused too, before there is a cluster without it. The annotation
+`ray.io/initializing-timeout` limits how long the first start may take (§15; acceptance 5, 83, 84).
 """
 
 import re
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
+from common import durations, labels
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
@@ -19,13 +22,16 @@ from common.problem import Problem
 from common.ray import owner, serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.validation import ray_cluster as cluster_rules
-from service_reconciler import initializing
 from service_reconciler.reasons import EventReason
 
 LONGEST_NAME: Final = 47
 """So that `<name>-xxxxx-serve-svc` still fits into 63 characters."""
 STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
+LONGEST_LIMIT: Final = 10**9
+"""Seconds that a clock can count on from now; more is for ever."""
+_SECONDS: Final = re.compile(r"[+-]?[0-9]{1,18}")
+"""What Go reads as a whole number: no blanks, no underscores, no digits of other scripts."""
 _DNS_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL_RULE: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
@@ -36,60 +42,66 @@ _DNS_LABEL_RULE: Final = (
 
 def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
     """Return the first rule broken."""
-    problem = _metadata_problem(service)
-    if problem is not None:
+    if (problem := _metadata_problem(service)) is not None:
         return Problem(EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {problem}")
     try:
         problem = _spec_problem(service, gates)
     except msgspec.ValidationError as error:
         problem = str(error)
-    if problem is not None:
-        return Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {problem}")
-    return None
+    return None if problem is None else Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {problem}")
+
+
+def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
+    """Return how long a RayService may take to become ready for the first time, None without a limit; `InvalidSpec` for an odd one."""
+    value, name = annotations.get(labels.INITIALIZING_TIMEOUT, ""), f"annotation {labels.INITIALIZING_TIMEOUT}"
+    if not value:
+        return None
+    if (length := durations.parse(value)) is not None:
+        if length <= timedelta(0):
+            raise InvalidSpec(f"{name} must be a positive duration, got: {value}")
+        return length
+    if not _SECONDS.fullmatch(value):
+        expected = "Expected Go duration format (e.g., '5m', '1h') or positive integer seconds"
+        raise InvalidSpec(f"{name} has invalid format: {value}. {expected}")
+    if int(value) <= 0:
+        raise InvalidSpec(f"{name} must be a positive integer (seconds), got: {value}")
+    return timedelta(seconds=min(int(value), LONGEST_LIMIT))
 
 
 def _metadata_problem(service: RayService) -> str | None:
-    name = service.metadata.name
-    if len(name) > LONGEST_NAME:
+    if len(service.metadata.name) > LONGEST_NAME:
         return f"RayService name should be no more than {LONGEST_NAME} characters"
-    if not _DNS_LABEL.fullmatch(name):
+    if not _DNS_LABEL.fullmatch(service.metadata.name):
         return f"RayService name should be a valid DNS1035 label: [{_DNS_LABEL_RULE}]"
     try:
-        initializing.limit(service.metadata.annotations)
+        initializing_limit(service.metadata.annotations)
     except InvalidSpec as problem:
         return f"RayService annotations is invalid: {problem}"
     return None
 
 
 def _spec_problem(service: RayService, gates: Gates) -> str | None:
-    spec = service.spec
-    cluster = spec.ray_cluster_config
-    if cluster.auth_options is not None and cluster.auth_options.enable_k8s_token_auth:
+    config = service.spec.ray_cluster_config
+    if config.auth_options is not None and config.auth_options.enable_k8s_token_auth:
         return "K8s token auth mode is currently not supported for RayService"
-    inner = _cluster_problem(service, gates)
-    if inner is not None:
-        return inner
-    head_service: Json = cluster.head_group_spec.head_service or {}
-    meta: Json = head_service.get("metadata") or {}
-    if meta.get("name"):
-        return "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"
-    return _strategy_problem(service, gates)
-
-
-def _cluster_problem(service: RayService, gates: Gates) -> str | None:
-    """Hold a cluster as we would create it against the rules for RayClusters."""
     meta = service.metadata
-    cluster = RayCluster(
+    cluster = RayCluster(  # as we would create it
         metadata=ObjectMeta(
             name=meta.name, namespace=meta.namespace, labels=owner.marks(meta.name), annotations=meta.annotations
         ),
         spec_json=msgspec.Raw(msgspec.json.encode(service.raw_cluster_config)),
     )
-    return (
+    inner = (
         cluster_rules.spec(cluster, gates)
         or cluster_rules.upgrade_type_on_a_child(cluster)
         or cluster_rules.missing_protection(cluster, gates)
     )
+    if inner is not None:
+        return inner
+    head_meta: Json = (config.head_group_spec.head_service or {}).get("metadata") or {}
+    if head_meta.get("name"):
+        return "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"
+    return _strategy_problem(service, gates)
 
 
 def _strategy_problem(service: RayService, gates: Gates) -> str | None:

@@ -34,13 +34,11 @@ from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.settings import Settings
 from service_reconciler import metrics
-from service_reconciler import settings as own_settings
-from service_reconciler.config import Config
 from service_reconciler.execute import Execution
-from service_reconciler.history import History
 from service_reconciler.observe import Observer
 from service_reconciler.plan import make_plan
 from service_reconciler.publisher import Bus, Publisher
+from service_reconciler.settings import Config, config_of
 
 CONTROLLER: Final = "rayservice"
 EVENT_SOURCE: Final = "rayservice-controller"
@@ -81,7 +79,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     execution = Execution(
         executor,
         ConfigWriter(serve, revisions),
-        history=History(kube),
+        kube=kube,
         reads=observer,
         publisher=Publisher(bus, clock),
     )
@@ -105,7 +103,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
 
 async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
-    config = own_settings.config_of(settings, os.environ)
+    config = config_of(settings.feature_gates, os.environ)
     bus = NatsBus(settings)
 
     @asynccontextmanager

@@ -11,8 +11,8 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import listing, phase, picture, reasons, tree
 from raybus_cli.show.phase import Phase
 from raybus_cli.show.reasons import Code
+from service_reconciler import problems
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, caused
-from service_reconciler.serve import problems
 from service_reconciler.status.conditions import BOTH, HAS_ENDPOINTS, INITIALIZING_AGAIN, NO_ENDPOINTS
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NOW, a_condition, a_pod, a_service, at_rest
@@ -88,7 +88,7 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
 )
 def test_the_texts_of_the_service_have_their_reasons(snapshot: Snapshot, code: Code) -> None:
     observed = observing.observe(snapshot)
-    problem = problems.find(observed, observed.pending or observed.active, now=NOW)
+    problem = problems.of_cluster(observed, observed.pending or observed.active, now=NOW)
     assert problem is not None
     assert reasons.of_text(problem.message) is code
 

@@ -9,9 +9,9 @@ from common import labels
 from common.api.meta import rfc3339
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from service_reconciler.config import Config
 from service_reconciler.observed import DrainingCluster, Names, Observed
 from service_reconciler.promotion import dangling
+from service_reconciler.settings import Config
 
 NOW = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 

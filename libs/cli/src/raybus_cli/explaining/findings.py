@@ -1,6 +1,6 @@
 """The blocking issues of a RayService, most likely first, each with its evidence and its remedy.
 
-The causes are found by service-reconciler's own rules (`service_reconciler.serve`), applied to every pod instead of the first
+The causes are found by service-reconciler's own rules (`service_reconciler.problems`), applied to every pod instead of the first
 one; conditions and Warning Events are evidence of them, or causes that those rules do not detect.
 """
 
@@ -23,10 +23,10 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
 from raybus_cli.show.reasons import Code
+from service_reconciler import problems
 from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.problems import ServiceProblem
 from service_reconciler.reasons import EventReason, Reason
-from service_reconciler.serve import gateway_problems, problems
-from service_reconciler.serve.problems import ServiceProblem
 
 UNSEEN_AFTER: Final = timedelta(seconds=20)
 """A change may be unobserved for so long without a finding."""
@@ -182,12 +182,12 @@ def _of_clusters(snapshot: Snapshot, observed: Observed, offered: Set[str] | Non
     pods = view.pods if view is not None else ()
     is_named = view is not None and any(cluster == view.name for cluster, _, _ in _failing(snapshot))
     for pod in pods or (None,):
-        problem = problems.find(observed, _with_pod(view, pod), now=now)
+        problem = problems.of_cluster(observed, _with_pod(view, pod), now=now)
         if problem is not None and not (is_named and problem.event is EventReason.APPLICATION_NOT_RUNNING):
             yield _cause(snapshot, problem, view, pod, offered)
     for pod in pods:
         yield from _of_ends(pod)
-    problem = gateway_problems.find(observed, now=now)
+    problem = problems.of_gateway(observed, now=now)
     if problem is not None:
         yield _cause(snapshot, problem, view, None, offered)
 

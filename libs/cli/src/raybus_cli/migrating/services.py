@@ -24,10 +24,10 @@ from raybus_cli.migrating.changes import ActionContext
 from raybus_cli.migrating.findings import Finding, Subject
 from service_reconciler import plan as service_plan
 from service_reconciler.actions import UpdateServiceStatus
-from service_reconciler.config import Config
 from service_reconciler.observe import Observer as ServiceObserver
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.resources import ray_cluster
+from service_reconciler.settings import Config
 from traffic_manager import plan as traffic_plan
 from traffic_manager.observe import Observer as TrafficObserver
 

@@ -18,7 +18,7 @@ from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
 from service_reconciler import settings as service_settings
-from service_reconciler.config import Config as ServiceConfig
+from service_reconciler.settings import Config as ServiceConfig
 
 GATES: Final = "RAYBUS_FEATURE_GATES"
 NAMESPACES: Final = "RAYBUS_WATCH_NAMESPACES"
@@ -165,7 +165,7 @@ def _read(environment: Mapping[str, str]) -> Configuration:
     settings = Settings.from_environment("migrate", _known_places(environment))
     return Configuration(
         clusters=cluster_settings.configure(settings, environment),
-        services=service_settings.config_of(settings, environment),
+        services=service_settings.config_of(settings.feature_gates, environment),
         namespaces=settings.watch_namespaces,
     )
 

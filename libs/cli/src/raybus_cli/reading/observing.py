@@ -13,9 +13,9 @@ from common.ray.view import Reading
 from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler import observed as seen
 from service_reconciler import validation
-from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.resources import services
+from service_reconciler.settings import Config
 
 FRESH_NAME: Final = "new"
 """Stands for the name that the service would generate."""

@@ -48,6 +48,11 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
 
+    @property
+    def namespaced_name(self) -> str:
+        """Return `<namespace>/<name>`."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Condition(ApiStruct, frozen=True, kw_only=True):
     """One condition of a status; all but observedGeneration are always written."""

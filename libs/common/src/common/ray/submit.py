@@ -9,18 +9,24 @@ from typing import Final
 
 import msgspec
 
+from common import labels
+from common.api.event import warning
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
 from common.ray import deployed_config, serve_config, serve_status
 from common.ray.deployed_config import Match
 from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
-from common.runtime.actions import Action
+from common.runtime.actions import Action, ActionEvents, Report
 
 SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may show no application for a moment; that is no reason to send the config again."""
 REPEAT: Final = timedelta(seconds=1)
 """Until the same config is sent a second time; doubles with each further time."""
 LONGEST_REPEAT: Final = timedelta(minutes=10)
+CHAIN: Final = "configs"
+"""Of actions that send configs: whatever else is refused, a cluster gets its own."""
 
 
 class Submit(Action, frozen=True, kw_only=True):
@@ -68,6 +74,39 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submis
     if not may_repeat(view, wanted, now=now):
         return Submission(note=f"Serve runs another config, and it was sent this one a moment ago: {difference}")
     return Submission(config=wanted, note=f"Serve runs another config: {difference}", drift=difference)
+
+
+def submission(
+    view: ServeView, service: RayService, *, frozen: bool, capacity: int | None = None, now: datetime
+) -> Submit | None:
+    """Return what to send to a cluster now, None when nothing is; without a `capacity` the cluster keeps that of its record."""
+    found = decide(view, service.serve_config, frozen=frozen, now=now)
+    config, held = found.config, capacity
+    if held is None and view.record and view.given is not None:
+        held = serve_config.read(view.given).target_capacity
+    if config is None and held is not None and has_other_capacity(view, held, now=now):
+        config = view.given
+    return None if config is None else sending(view, service, config, capacity, events_of(view.cluster, found.drift))
+
+
+def sending(view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents) -> Submit:
+    """Return the PUT of a config, with the record of what its cluster was begun with."""
+    strategy: Json = view.strategy or service.raw_spec.get("upgradeStrategy") or {}
+    spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
+    given = Given(serve_config=config, spec_hash=spec_hash, upgrade_strategy=strategy)
+    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, events=events, chain=CHAIN)
+
+
+def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
+    """Return the Events of a config that is sent; with a `drift`, because Serve ran another one than the cluster was given."""
+    where = cluster.metadata.namespaced_name
+    sent = Report("Update", "ServeApplications", "serve applications to the RayCluster {}").of(where)
+    if drift is None:
+        return sent
+    note = (
+        f"RayCluster {where} runs another Serve config than the recorded one ({drift}); it gets the recorded one again"
+    )
+    return ActionEvents(success=warning("ServeConfigDrifted", "Update", note), failure=sent.failure)
 
 
 def drift(view: ServeView) -> str | None:

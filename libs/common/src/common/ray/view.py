@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from common import names
 from common.api.core import Pod, Service
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.ray import serve_status
 from common.ray.serve_status import ServeDetails
@@ -71,6 +72,8 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve reports."""
     record: int = 0
     """The number of the newest record, 0 when there is none."""
+    strategy: Json = msgspec.field(default_factory=dict[str, Any])
+    """The upgrade strategy with which the cluster was begun, from the same record."""
     refused: Refusal | None = None
     put_at: datetime | None = None
     """When this process last sent a config; limits the rate of repeats, decides nothing else."""

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from common.api.event import Event
+from common.api.event import Event, normal, warning
 from common.api.opaque import Body, Json
 from common.kube.resources import Resource
 
@@ -23,6 +23,30 @@ class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Its note is a beginning: the error's text completes it."""
     condition_reason: str = ""
     """The reason that a condition gives for the failure, if one does."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The Events of a write: "Created <what>", or "Failed to create <what>: " and the error; the verb is Create, Update or Delete."""
+
+    verb: str
+    kind: str
+    """As their reasons have it: `Created<kind>`, `FailedToCreate<kind>`."""
+    what: str
+    end: str = ": "
+
+    def of(self, *names: str) -> ActionEvents:
+        """Return the Events with these names in the text, such as `<namespace>/<name>`."""
+        what = self.what.format(*names)
+        failure = warning(
+            f"FailedTo{self.verb}{self.kind}", self.verb, f"Failed to {self.verb.lower()} {what}{self.end}"
+        )
+        return ActionEvents(
+            success=normal(f"{self.verb}d{self.kind}", self.verb, f"{self.verb}d {what}"), failure=failure
+        )
+
+    def failure(self, *names: str) -> ActionEvents:
+        """Return the Event of a failure alone."""
+        return ActionEvents(failure=self.of(*names).failure)
 
 
 SILENT: Final = ActionEvents()

@@ -18,10 +18,10 @@ from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 from common.runtime.actions import earliest
 from common.upgrade.receipt import Receipt
 from service_reconciler import decided
-from service_reconciler.config import DELETION_SLACK
 from service_reconciler.observed import DrainingCluster, Observed
 from service_reconciler.promotion import receipt
 from service_reconciler.reasons import ConditionType
+from service_reconciler.settings import DELETION_SLACK
 
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)

@@ -25,11 +25,10 @@ from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.traffic_record import Record, Upgrade
-from service_reconciler import decided
+from service_reconciler import decided, problems
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import promote
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.serve import capacity_parity, gateway_problems, problems
 
 FLAPPING: Final = 2
 """So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
@@ -133,7 +132,7 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
 
 
 def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> Problem[Reason]:
-    problem = problems.find(observed, growing, now=now) or gateway_problems.find(observed, now=now)
+    problem = problems.of_cluster(observed, growing, now=now) or problems.of_gateway(observed, now=now)
     if problem is not None:
         return problem
     if growing is None:
@@ -146,12 +145,12 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
 
 
 def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
-    if (waits := capacity_parity.find(observed, is_back=growing is observed.active, now=now)) is not None:
+    if (waits := problems.of_parity(observed, is_back=growing is observed.active, now=now)) is not None:
         return waits
     if (since := flaps_since(observed)) is not None:
         text = f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"
         return Problem(Reason.APPLICATION_NOT_READY, text)
-    if (trouble := gateway_problems.route_trouble(observed)) is not None:
+    if (trouble := problems.route_trouble(observed)) is not None:
         return Problem(Reason.GATEWAY_NOT_READY, trouble.message)
     strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
     options: Json = strategy.get("clusterUpgradeOptions") or {}

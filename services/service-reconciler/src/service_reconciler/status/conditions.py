@@ -4,6 +4,7 @@ UpgradePaused, UpgradeStalled, UpgradeAborted and InvalidAnnotations are there o
 runs, or after a suspend. A pause that is over stays as False until the upgrade ends: the time without progress counts from its end.
 """
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -12,8 +13,10 @@ import msgspec
 from common import conditions, durations
 from common.api.meta import SKEW, Condition, whole_seconds
 from common.conditions import ConditionUpdate
-from service_reconciler.observed import Names
+from service_reconciler.observed import Names, Observed
+from service_reconciler.problems import ServiceProblem
 from service_reconciler.promotion.control import Control
+from service_reconciler.promotion.pending import Decision
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason, caused
 
 INITIALIZING_AGAIN: Final = "RayService is initializing after resuming from suspend."
@@ -25,7 +28,6 @@ NO_ACTIVE: Final = (
     "No active Ray cluster exists, and the RayService is not initializing. "
     "Please open a GitHub issue in the KubeRay repository."
 )
-_STARTING: Final = {Reason.INITIALIZING, Reason.INITIALIZING_TIMEOUT}
 CONTROLS = (
     ConditionType.UPGRADE_PAUSED,
     ConditionType.UPGRADE_STALLED,
@@ -34,6 +36,23 @@ CONTROLS = (
 )
 PAUSE_OVER = "The upgrade goes on."
 SECOND: Final = timedelta(seconds=1)
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reconcile found and decided; the status and the Events follow from it."""
+
+    observed: Observed
+    now: datetime
+    control: Control
+    decision: Decision
+    names: Names
+    """The names that hold once the Services select their cluster."""
+    problem: ServiceProblem | None
+
+    @property
+    def cause(self) -> str | None:
+        """Return why the service, or its upgrade, makes no progress."""
+        return "; ".join(each.message for each in (self.control.pause, self.problem) if each is not None) or None
 
 
 class ReadyFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,22 +65,56 @@ class ReadyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How long the first start may take."""
 
 
+def computed(found: Assessment) -> list[Condition]:
+    """Return the conditions that hold once the plan is executed."""
+    observed, names, now = found.observed, found.names, found.now
+    generation, before = observed.service.metadata.generation, observed.service.status.conditions
+    is_upgrading = bool(names.active and names.pending)
+    cause = None if is_upgrading else found.cause
+    facts = ReadyFacts(
+        endpoints=observed.endpoints, has_active=bool(names.active), cause=cause, limit=observed.initializing_limit
+    )
+    now_ready = ready(before, facts, now=now)
+    base = conditions.without(before, ConditionType.READY) if starts_anew(before, facts, now=now) else before
+    updated = conditions.updated(base, now_ready, generation=generation, now=now)
+    if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
+        return updated
+    upgrade = upgrade_in_progress(before, names, cause=found.cause if is_upgrading else None)
+    rollback = found.decision.rollback
+    if upgrade is not None:
+        updated = conditions.updated(updated, upgrade, generation=generation, now=now)
+    if rollback is None and conditions.is_true(updated, ConditionType.ROLLBACK_IN_PROGRESS):
+        updated = conditions.without(updated, ConditionType.ROLLBACK_IN_PROGRESS)
+    elif rollback is not None and not conditions.is_true(updated, ConditionType.ROLLBACK_IN_PROGRESS):
+        reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
+        update = ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback)
+        updated = conditions.updated(updated, update, generation=generation, now=now)
+    wanted = {each.type: each for each in _of_controls(updated, found.control, is_upgrading=is_upgrading)}
+    kept = conditions.without(updated, *(kind for kind in CONTROLS if kind not in wanted))
+    for update in wanted.values():
+        kept = conditions.updated(kept, update, generation=generation, now=_moment(kept, update, now=now))
+    return kept
+
+
 def ready(before: list[Condition], facts: ReadyFacts, *, now: datetime) -> ConditionUpdate:
     """Report whether requests can be served."""
-    old = conditions.find(before, ConditionType.READY)
+    old, kind = conditions.find(before, ConditionType.READY), ConditionType.READY
     if facts.endpoints > 0:
-        return _ready("True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, facts.cause))
+        return ConditionUpdate(kind, "True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, facts.cause))
     if old is None or _started_invalid(old, facts):
-        return _ready("False", Reason.INITIALIZING, caused(RAY_SERVICE_INITIALIZING, facts.cause))
-    if old.reason == Reason.INITIALIZING:
-        spent = now - old.last_transition_time
-        if facts.limit is not None and spent >= facts.limit:
-            return _ready("False", Reason.INITIALIZING_TIMEOUT, timeout_text(facts.limit, spent))
-        base = (
-            INITIALIZING_AGAIN if old.message.startswith(INITIALIZING_AGAIN.rstrip(".")) else RAY_SERVICE_INITIALIZING
+        return ConditionUpdate(kind, "False", Reason.INITIALIZING, caused(RAY_SERVICE_INITIALIZING, facts.cause))
+    if old.reason != Reason.INITIALIZING:
+        return ConditionUpdate(kind, "False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, facts.cause))
+    spent = now - old.last_transition_time
+    if facts.limit is not None and spent >= facts.limit:
+        text = (
+            f"RayService failed to become ready within the configured timeout of {durations.text(facts.limit)}. "
+            f"Time spent initializing: {durations.text(spent)}"
         )
-        return _ready("False", Reason.INITIALIZING, caused(base, facts.cause))
-    return _ready("False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, facts.cause))
+        return ConditionUpdate(kind, "False", Reason.INITIALIZING_TIMEOUT, text)
+    is_again = old.message.startswith(INITIALIZING_AGAIN.rstrip("."))
+    text = caused(INITIALIZING_AGAIN if is_again else RAY_SERVICE_INITIALIZING, facts.cause)
+    return ConditionUpdate(kind, "False", Reason.INITIALIZING, text)
 
 
 def starts_anew(before: list[Condition], facts: ReadyFacts, *, now: datetime) -> bool:
@@ -79,51 +132,21 @@ def is_timed_out(before: list[Condition]) -> bool:
     return old is not None and old.reason == Reason.INITIALIZING_TIMEOUT
 
 
-def timeout_text(limit: timedelta, spent: timedelta) -> str:
-    """Return the message of a service that did not become ready in time."""
-    return (
-        f"RayService failed to become ready within the configured timeout of {durations.text(limit)}. "
-        f"Time spent initializing: {durations.text(spent)}"
-    )
-
-
 def _started_invalid(old: Condition, facts: ReadyFacts) -> bool:
     return old.reason == Reason.VALIDATION_FAILED and not facts.has_active
 
 
 def upgrade_in_progress(before: list[Condition], names: Names, *, cause: str | None = None) -> ConditionUpdate | None:
     """Report whether a second cluster is pending; None when the condition stays as it is."""
+    old, kind = conditions.find(before, ConditionType.UPGRADE_IN_PROGRESS), ConditionType.UPGRADE_IN_PROGRESS
     if names.active and names.pending:
-        return _upgrade("True", Reason.BOTH_CLUSTERS_EXIST, caused(BOTH, cause))
+        return ConditionUpdate(kind, "True", Reason.BOTH_CLUSTERS_EXIST, caused(BOTH, cause))
     if names.active:
-        return _upgrade("False", Reason.NO_PENDING_CLUSTER, ACTIVE_ONLY)
-    old = conditions.find(before, ConditionType.UPGRADE_IN_PROGRESS)
+        return ConditionUpdate(kind, "False", Reason.NO_PENDING_CLUSTER, ACTIVE_ONLY)
     if old is None:
-        return _upgrade("False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING)
-    if old.reason in _STARTING:
-        return None
-    return _upgrade("Unknown", Reason.NO_ACTIVE_CLUSTER, NO_ACTIVE)
-
-
-def with_rollback(held: list[Condition], message: str | None, *, generation: int, now: datetime) -> list[Condition]:
-    """Return the conditions with RollbackInProgress, or without it when there is no message."""
-    kind = ConditionType.ROLLBACK_IN_PROGRESS
-    is_on = conditions.is_true(held, kind)
-    if message is None:
-        return conditions.without(held, kind) if is_on else held
-    update = ConditionUpdate(kind, "True", Reason.DESIRED_CLUSTER_SPEC_CHANGED, message)
-    return held if is_on else conditions.updated(held, update, generation=generation, now=now)
-
-
-def with_controls(
-    held: list[Condition], control: Control, *, is_upgrading: bool, generation: int, now: datetime
-) -> list[Condition]:
-    """Return the conditions with those of the controls as they are now."""
-    wanted = {update.type: update for update in _updates(held, control, is_upgrading=is_upgrading)}
-    kept = conditions.without(held, *(kind for kind in CONTROLS if kind not in wanted))
-    for update in wanted.values():
-        kept = conditions.updated(kept, update, generation=generation, now=_moment(kept, update, now=now))
-    return kept
+        return ConditionUpdate(kind, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING)
+    is_starting = old.reason in {Reason.INITIALIZING, Reason.INITIALIZING_TIMEOUT}
+    return None if is_starting else ConditionUpdate(kind, "Unknown", Reason.NO_ACTIVE_CLUSTER, NO_ACTIVE)
 
 
 def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
@@ -136,30 +159,17 @@ def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) ->
     return old.last_transition_time + SECOND if is_soon else now
 
 
-def _updates(held: list[Condition], control: Control, *, is_upgrading: bool) -> list[ConditionUpdate]:
-    found: list[ConditionUpdate] = []
+def _of_controls(held: list[Condition], control: Control, *, is_upgrading: bool) -> Iterator[ConditionUpdate]:
     if is_upgrading and control.pause is not None:
         text = control.pause.message
-        found.append(_true(ConditionType.UPGRADE_PAUSED, control.pause.code, f"{text[0].upper()}{text[1:]}."))
+        text = f"{text[0].upper()}{text[1:]}."
+        yield ConditionUpdate(ConditionType.UPGRADE_PAUSED, "True", control.pause.code, text)
     elif is_upgrading and conditions.find(held, ConditionType.UPGRADE_PAUSED) is not None:
-        found.append(ConditionUpdate(ConditionType.UPGRADE_PAUSED, "False", Reason.PAUSE_OVER, PAUSE_OVER))
+        yield ConditionUpdate(ConditionType.UPGRADE_PAUSED, "False", Reason.PAUSE_OVER, PAUSE_OVER)
     if is_upgrading and control.stall is not None:
-        found.append(_true(ConditionType.UPGRADE_STALLED, control.stall.code, control.stall.message))
+        yield ConditionUpdate(ConditionType.UPGRADE_STALLED, "True", control.stall.code, control.stall.message)
     if control.abort is not None:
-        found.append(_true(ConditionType.UPGRADE_ABORTED, control.abort.code, control.abort.message))
+        yield ConditionUpdate(ConditionType.UPGRADE_ABORTED, "True", control.abort.code, control.abort.message)
     if control.problems:
         text = "; ".join(control.problems)
-        found.append(_true(ConditionType.INVALID_ANNOTATIONS, Reason.INVALID_VALUE, text))
-    return found
-
-
-def _ready(status: str, reason: Reason, message: str) -> ConditionUpdate:
-    return ConditionUpdate(ConditionType.READY, status, reason, message)
-
-
-def _upgrade(status: str, reason: Reason, message: str) -> ConditionUpdate:
-    return ConditionUpdate(ConditionType.UPGRADE_IN_PROGRESS, status, reason, message)
-
-
-def _true(kind: ConditionType, reason: Reason, message: str) -> ConditionUpdate:
-    return ConditionUpdate(kind, "True", reason, message)
+        yield ConditionUpdate(ConditionType.INVALID_ANNOTATIONS, "True", Reason.INVALID_VALUE, text)

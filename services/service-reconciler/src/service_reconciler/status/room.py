@@ -24,6 +24,11 @@ MOST: Final = 512 * 1024
 LEAST: Final = 16 * 1024
 LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
 """Characters of a message, tried in this order until all fit."""
+LEFT_OUT: Final = (
+    f"The status leaves out a part of what Ray Serve reports of the applications, because an object has room for {OBJECT // 1024} KiB: "
+    "messages that are cut are marked, and the Ray dashboard has all of them"
+)
+_NOTE: Final = f"[all{MARK}"
 
 
 def per_cluster(service: RayService) -> int:
@@ -36,21 +41,14 @@ def fitted(apps: Applications | None, room: int) -> Applications | None:
     """Return applications that fit into `room` bytes."""
     if not apps:
         return apps
-    return next((each for each in _shorter(apps) if _size(each) <= room), None)
+    return next((each for each in _shorter(apps) if len(msgspec.json.encode(each)) <= room), None)
 
 
 def is_cut(status: RayServiceStatus) -> bool:
     """Return whether a status leaves out any part of Serve's answer."""
     clusters = (status.active_service_status, status.pending_service_status)
-    return any(_is_cut(each.applications or {}) for each in clusters)
-
-
-def left_out() -> str:
-    """Return what a status that is cut leaves out."""
-    return (
-        f"The status leaves out a part of what Ray Serve reports of the applications, because an object has room for {OBJECT // 1024} KiB: "
-        "messages that are cut are marked, and the Ray dashboard has all of them"
-    )
+    apps = [app for each in clusters for app in (each.applications or {}).values()]
+    return any(MARK in each.message for app in apps for each in (app, *(app.deployments or {}).values()))
 
 
 def _shorter(apps: Applications) -> Iterator[Applications]:
@@ -65,9 +63,6 @@ def _shorter(apps: Applications) -> Iterator[Applications]:
         yield {name: bare[name] for name in names[:count]}
 
 
-_NOTE: Final = f"[all{MARK}"
-
-
 def _with_messages(app: AppStatus, limit: int) -> AppStatus:
     deployments = {
         name: ServeDeploymentStatus(status=each.status, message=_cut(each.message, limit))
@@ -78,12 +73,3 @@ def _with_messages(app: AppStatus, limit: int) -> AppStatus:
 
 def _cut(text: str, limit: int) -> str:
     return clipped(text, limit) if limit or not text else _NOTE
-
-
-def _is_cut(apps: Applications) -> bool:
-    texts = (each.message for app in apps.values() for each in (app, *(app.deployments or {}).values()))
-    return any(MARK in each for each in texts)
-
-
-def _size(apps: Applications) -> int:
-    return len(msgspec.json.encode(apps))

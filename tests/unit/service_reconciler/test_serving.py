@@ -6,7 +6,7 @@ from common import labels, ports
 from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
 from common.ray import view
-from service_reconciler.serve import head_label
+from service_reconciler import serving
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from service_reconciler.serve import head_label
 )
 def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expected: str) -> None:
     pod = Pod(metadata=ObjectMeta(name="h", labels={labels.SERVE: current} if current else {}))
-    assert head_label.wanted(pod, answers, excluded=excluded) == expected
+    assert serving.head_label(pod, answers, excluded=excluded) == expected
 
 
 def test_the_port_is_the_containers_or_rays() -> None:

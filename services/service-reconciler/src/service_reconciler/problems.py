@@ -1,0 +1,244 @@
+"""Why a cluster does not serve, or an upgrade makes no progress: one line for the user.
+
+KubeRay leaves these to the operator's log. A text stays the same while the problem does: no counters, no addresses, no alternation
+between "ErrImagePull" and "ImagePullBackOff". Spec rayservice §9.3, §17.1, §18 W15; acceptance 49.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import UNSET
+
+from common import labels
+from common.api.core import Pod
+from common.api.gateway import RoutingCode, RoutingProblem, route_problem
+from common.problem import Problem
+from common.ray import parity, serve_config, service_ports, submit
+from common.ray.serve_status import AppState
+from common.ray.view import head_is_ready
+from common.upgrade import controls as upgrade_controls
+from common.upgrade import weighted_route
+from service_reconciler import decided
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.resources.services import NO_PORT
+
+LONGEST: Final = 300
+REPORTED_AFTER: Final = timedelta(seconds=8)
+"""A pod that cannot be placed for this long is reported; the autoscaler may need a moment."""
+UNREACHABLE_AFTER: Final = 3
+SETTLES_WITHIN: Final = timedelta(seconds=5)
+"""Objects of the Gateway API that were asked for just now need a moment."""
+REMEMBERED: Final = timedelta(minutes=15)
+"""How long a condition reports that another writer replaced our backends: a tool that does so does it again."""
+FOLLOWS_WITHIN: Final = timedelta(seconds=10)
+"""The autoscaler follows a move of traffic after some seconds."""
+_PULL_TROUBLE: Final = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+}
+_CONFIG_TROUBLE: Final = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+
+class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
+    """Something that keeps a cluster from serving what the RayService asks for; its code is the cause of a stall, if this lasts too long."""
+
+    event: EventReason
+    """The reason of its Event."""
+    is_reported: bool = False
+    """Whether the write that failed has its own Event."""
+
+
+def of_cluster(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
+    """Return what is wrong first, in the order in which a user would have to fix it."""
+    problem = _config_problem(observed, view, now=now)
+    if problem is not None or view is None:
+        return problem
+    return _cluster_problem(observed, view, now=now) or _unsent(observed, view, now=now)
+
+
+def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
+    config, code = observed.service.spec.serve_config_v2, Reason.APPLICATION_NOT_READY
+    if serve_config.is_empty(config):
+        text = "spec.serveConfigV2 is empty: no application to serve"
+        return ServiceProblem(code, text, event=EventReason.EMPTY_SERVE_CONFIG)
+    if (wrong := serve_config.read(config).problem) is not None:
+        return ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
+    refused = view.refused if view is not None and not _has_arrived(view, config) else None
+    if refused is None or refused.config != config or refused.retry_at + REPORTED_AFTER < now:
+        return None
+    what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
+    text = f"{what}: {_short(refused.text)}"
+    return ServiceProblem(code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True)
+
+
+def _has_arrived(view: ClusterView, config: str) -> bool:
+    """Return whether Serve reports a config as deployed: the answer to its PUT was lost, and nothing else."""
+    return view.serve.details is not None and bool(view.serve.details.applications) and submit.has(view, config)
+
+
+def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
+    code = Reason.PROGRESS_DEADLINE_EXCEEDED
+    if view.cluster.spec.suspend:
+        text = f"RayCluster {view.name} is suspended by its queue"
+        return ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
+    if not service_ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
+        return ServiceProblem(code, NO_PORT, event=EventReason.NO_SERVE_PORT)
+    for each in view.cluster.status.conditions:
+        if each.type == "ReplicaFailure" and each.status == "True":
+            code = Reason.QUOTA_EXCEEDED if "exceeded quota" in each.message else code
+            text = f"RayCluster {view.name}: {each.reason}: {_short(each.message)}"
+            return ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
+    starting = [pod for pod in view.pods if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None]
+    of_pods = (_container_problem(pod) or _placement_problem(pod, now=now) for pod in starting)
+    return next((each for each in of_pods if each is not None), None) or _serve_problem(view)
+
+
+def _container_problem(pod: Pod) -> ServiceProblem | None:
+    images = {each.name: each.image for each in pod.spec.containers}
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting, name, code = container.state.waiting, container.name, Reason.PROGRESS_DEADLINE_EXCEEDED
+        if waiting is None:
+            continue
+        if waiting.reason in _PULL_TROUBLE:
+            text, code = f"the image {images.get(name) or 'of ' + name} cannot be pulled", Reason.IMAGE_PULL_FAILED
+        elif waiting.reason in _CONFIG_TROUBLE:
+            text = f"container {name}: {waiting.reason}: {_short(waiting.message)}"
+        elif waiting.reason == "CrashLoopBackOff":
+            text = f"container {name} keeps ending after its start"
+        else:
+            continue
+        return ServiceProblem(code, f"pod {pod.metadata.name}: {text}", event=EventReason.PODS_NOT_STARTING)
+    return None
+
+
+def _placement_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
+    created, placed = pod.metadata.creation_timestamp, pod.condition("PodScheduled")
+    if placed is None or placed.status != "False" or created is None or now - created < REPORTED_AFTER:
+        return None
+    text = f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
+    return ServiceProblem(Reason.INSUFFICIENT_CAPACITY, text, event=EventReason.PODS_NOT_STARTING)
+
+
+def _serve_problem(view: ClusterView) -> ServiceProblem | None:
+    code, details = Reason.APPLICATION_NOT_READY, view.serve.details
+    if not head_is_ready(view.cluster):
+        return None
+    if details is None:
+        text = _short(view.serve.problem)
+        is_late = view.serve.failures >= UNREACHABLE_AFTER
+        return ServiceProblem(code, text, event=EventReason.DASHBOARD_UNREACHABLE) if is_late else None
+    for name, app in sorted(details.named().items()):
+        if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
+            text = f"application {name} is {app.status}: {_short(app.message)}"
+            return ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
+    return None
+
+
+def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
+    """Return why traffic-manager cannot send, or has not sent, a config; what this service sends has its own texts."""
+    if not observed.is_incremental:
+        return None
+    details, since = view.serve.details, view.lacks_goal_since
+    is_back = view is observed.active and observed.pending is not None
+    if is_back and view.given is None and details is not None and details.applications:
+        text = (
+            f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not report "
+            "it; to go forward, ask for the spec of the pending cluster again"
+        )
+        return ServiceProblem(Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.SERVE_CONFIG_UNKNOWN)
+    if since is None or now - since < REPORTED_AFTER:
+        return None
+    text = (
+        f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
+        "traffic-manager from sending it"
+    )
+    event = EventReason.FAILED_TO_UPDATE_APPLICATIONS
+    return ServiceProblem(Reason.APPLICATION_NOT_READY, text, event=event, is_reported=True)
+
+
+def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
+    """Return what is wrong with the Gateway or the routes of a service with traffic that moves in steps."""
+    since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
+    if not observed.is_incremental or since is None or now - since < SETTLES_WITHIN:
+        return None
+    if (found := next(_routing_problems(observed, now=now), None)) is None:
+        return None
+    event, text = found
+    is_reported = event is EventReason.ROUTE_OVERWRITTEN  # traffic-manager wrote the backends again, with an Event
+    return ServiceProblem(Reason.GATEWAY_NOT_READY, text, event=event, is_reported=is_reported)
+
+
+def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[EventReason, str]]:
+    service, route, grpc = observed.service, observed.route, observed.grpc_route
+    where = f"HTTPRoute {service.metadata.namespace}/{weighted_route.name_of(service)}"
+    if route is None and weighted_route.is_users(service):
+        yield (
+            EventReason.ROUTE_NOT_READY,
+            f"waiting: {where} does not exist; the annotation {labels.HTTP_ROUTE} names it",
+        )
+    if route is not None and (why := weighted_route.refusal(service, route)) is not None:
+        yield EventReason.ROUTE_NOT_PERMITTED, f"waiting: {where} {why.message}"
+    if (trouble := weighted_route.gateway_trouble(service, route, observed.gateways)) is not None:
+        hint = " (is the Gateway API installed?)" if trouble.code is RoutingCode.MISSING else ""
+        yield EventReason.GATEWAY_NOT_READY, f"waiting: {trouble.message}{hint}"
+    if route is not None and (trouble := route_trouble(observed)) is not None:
+        if not trouble.transient:
+            yield EventReason.ROUTE_NOT_READY, f"waiting: {trouble.message}"
+    elif grpc is not None:
+        trouble = weighted_route.not_ours(service.metadata, grpc.metadata) or route_problem(grpc)
+        if trouble is not None and not trouble.transient:
+            what = f"GRPCRoute {grpc.metadata.namespace}/{grpc.metadata.name}"
+            yield EventReason.GRPC_ROUTE_NOT_READY, f"waiting: {what} {trouble.message}"
+    held = observed.record.overwritten
+    if held is not UNSET and route is not None and now - held.at < REMEMBERED:
+        text = (
+            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager {held.by} replaced spec.rules, and requests "
+            "failed until raybus had written its backends again; let that tool leave spec.rules alone"
+        )
+        yield EventReason.ROUTE_OVERWRITTEN, text
+
+
+def route_trouble(observed: Observed) -> RoutingProblem | None:
+    """Return why the traffic does not follow the route as it is now."""
+    clusters = [each.metadata.name for each in observed.clusters]
+    return weighted_route.route_trouble(observed.service, observed.route, clusters)
+
+
+def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServiceProblem | None:
+    """Return that a step waits for replicas of the cluster that is to get more traffic; `is_back`: that is the active one.
+
+    traffic-manager sends a cluster no more than its replicas carry (ADR 11). The text has no numbers, so that it stays the same while
+    the autoscaler works.
+    """
+    source, growing = (observed.pending, observed.active) if is_back else (observed.active, observed.pending)
+    if source is None or growing is None or not observed.is_incremental:
+        return None
+    held, share = (observed.record.clusters.get(each.name) for each in (source, growing))
+    before, after, changed = source.serve.details, growing.serve.details, observed.record.changed_at
+    if held is None or share is None or before is None or after is None or changed is None:
+        return None
+    follows_at = changed + FOLLOWS_WITHIN + upgrade_controls.interval_of(observed.service)
+    if share.weight >= share.capacity or not observed.controls.parity or now < follows_at:
+        return None
+    if (deployment := parity.lacking(before, held.weight, after, share.weight)) is None:
+        return None
+    text = (
+        f"waiting: RayCluster {growing.name} runs too few replicas of {deployment} to get more of the traffic, by the number that "
+        f"RayCluster {source.name} runs for its part; Ray's autoscaler starts more as load comes. For a faster step raise "
+        f'min_replicas in serveConfigV2, or set {labels.CAPACITY_PARITY}: "false"'
+    )
+    return ServiceProblem(Reason.INSUFFICIENT_REPLICAS, text, event=EventReason.INSUFFICIENT_REPLICAS)
+
+
+def _short(text: str) -> str:
+    """Return the most useful lines of a long text: the first line and, of a traceback, the last."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    if not lines:
+        return "no reason given"
+    short = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    return short if len(short) <= LONGEST else short[: LONGEST // 2] + " … " + short[-LONGEST // 2 :]

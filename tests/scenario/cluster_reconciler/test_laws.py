@@ -8,10 +8,11 @@ import pytest
 
 from cluster_reconciler import plan
 from cluster_reconciler.actions import ClusterPlan
-from cluster_reconciler.pods import groups, head, suspend
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.pods import all_pods, head
+from cluster_reconciler.pods.all_pods import AllPods
 from cluster_reconciler.pods.head import HeadDecision, HeadMove
 from cluster_reconciler.pods.naming import Namer
-from cluster_reconciler.pods.suspend import SuspendMove
 from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
@@ -60,7 +61,7 @@ async def test_a_name_that_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "may_shrink", always(True))
+    monkeypatch.setattr(Observed, "is_autoscaling", property(always(False)))
     chaos = await a_chaos(enable_in_tree_autoscaling=True)
     chaos.apply(a_spec(enable_in_tree_autoscaling=True, groups=[a_group("g", replicas=0)]))
     with pytest.raises(BaseExceptionGroup) as caught:
@@ -70,7 +71,7 @@ async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.Mon
 
 async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos()
-    monkeypatch.setattr(suspend, "decide", always(SuspendMove.DELETE_ALL))
+    monkeypatch.setattr(all_pods, "suspension", always(AllPods.DELETE))
     chaos.owners[0].restart()
     with pytest.raises(BaseExceptionGroup) as caught:
         await chaos.owners[0].reconcile()

@@ -16,12 +16,11 @@ from cluster_reconciler import batch, children, events, redis_cleanup, refusals
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import deletion, groups, head, multi_host, suspend, upgrade, workers
-from cluster_reconciler.pods.groups import GroupDecision
+from cluster_reconciler.pods import all_pods, deletion, head, multi_host, workers
+from cluster_reconciler.pods.all_pods import AllPods
 from cluster_reconciler.pods.head import HeadMove
 from cluster_reconciler.pods.naming import Namer
-from cluster_reconciler.pods.suspend import SuspendMove
-from cluster_reconciler.pods.upgrade import UpgradeMove
+from cluster_reconciler.pods.workers import GroupDecision
 from cluster_reconciler.reasons import ConditionType, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.node import ReplicaIndex
@@ -145,13 +144,13 @@ def _children(situation: Situation) -> Continue | ClusterPlan:
 
 def _suspend(situation: Situation) -> Continue | ClusterPlan:
     """Delete all pods of a cluster that is to be suspended; do nothing for a suspended one."""
-    match suspend.decide(situation.observed, has_conditions=situation.config.has(Gate.STATUS_CONDITIONS)):
-        case SuspendMove.WAIT:
+    match all_pods.suspension(situation.observed, has_conditions=situation.config.has(Gate.STATUS_CONDITIONS)):
+        case AllPods.WAIT:
             return ClusterPlan(note="suspended: pods are left alone")
-        case SuspendMove.DELETE_ALL:
+        case AllPods.DELETE:
             actions = _delete_all(situation.cluster, what="Pods", why="suspension")
             return ClusterPlan(actions=actions, note="suspending: all pods go")
-        case SuspendMove.GO_ON:
+        case _:
             return Continue()
 
 
@@ -171,19 +170,19 @@ def _hold_back(situation: Situation) -> Continue | ClusterPlan:
 def _recreate(situation: Situation) -> Continue | ClusterPlan:
     """Delete all pods when the spec changed and `upgradeStrategy` is Recreate."""
     observed, version = situation.observed, situation.config.version
-    match upgrade.decide(observed, version):
-        case UpgradeMove.RECREATE:
+    match all_pods.recreation(observed, version):
+        case AllPods.DELETE:
             why = "spec change with Recreate upgradeStrategy"
             actions = _delete_all(situation.cluster, what="all Pods", why=why)
             return ClusterPlan(actions=actions, note="the spec changed: all pods go")
-        case UpgradeMove.WAIT:
+        case AllPods.WAIT:
             return ClusterPlan(note="the spec changed: waiting for the old pods to go")
-        case UpgradeMove.REFRESH:
-            meta, marks = observed.heads[0].metadata, upgrade.marks(situation.cluster, version)
+        case AllPods.REFRESH:
+            meta, marks = observed.heads[0].metadata, all_pods.marks(situation.cluster, version)
             changed = {"resourceVersion": meta.resource_version, "annotations": marks}
             refresh = Patch(resource=POD, name=meta.name, patch={"metadata": changed})
             return Continue(actions=step(refresh, is_side=True))
-        case UpgradeMove.GO_ON:
+        case AllPods.GO_ON:
             return Continue()
 
 
@@ -225,7 +224,7 @@ def _create_head(situation: Situation) -> Create:
     body = head_pod.build(cluster, config, name=name)
     body["metadata"]["annotations"] = {
         **body["metadata"].get("annotations", {}),
-        **upgrade.marks(cluster, config.version),
+        **all_pods.marks(cluster, config.version),
     }
     batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
     report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
@@ -236,7 +235,7 @@ def _workers(situation: Situation) -> ClusterPlan:
     """Create and delete workers, one batch at most."""
     observed, config = situation.observed, situation.config
     has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
-    may_shrink = groups.may_shrink(observed, deletes_random_pods=config.deletes_random_pods)
+    may_shrink = config.deletes_random_pods or not observed.is_autoscaling  # the autoscaler names the pods that go
     steps, notes, unfinished = list[Parallel](), list[str](), ""
     room, is_partial = BATCH, False
     for group in traits.worker_groups(situation.cluster):
@@ -246,7 +245,7 @@ def _workers(situation: Situation) -> ClusterPlan:
             decision = workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
-        room -= decision.size
+        room -= len(decision.deletions) + len(decision.creations)
         steps += _steps_of_group(situation, group, decision)
         is_partial = decision.is_partial or room <= 0
         if is_partial:
@@ -263,21 +262,16 @@ def _workers(situation: Situation) -> ClusterPlan:
 
 def _steps_of_group(situation: Situation, group: WorkerGroupSpec, decision: GroupDecision) -> list[Parallel]:
     """Return the deletions of a group, then the creations."""
-    cluster, namer, deletions = situation.cluster, situation.namer, list[Action]()
+    cluster, namer, deletions = situation.cluster, situation.namer, list[Action](decision.deletions)
     if decision.deletes_all:
         selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
         report = events.DELETED_GROUP.about(cluster, group=group.group_name)
         deletions.append(DeleteCollection(resource=POD, selector=selector, events=report))
-    else:
-        for gone in decision.deletions:
-            meta, texts = gone.pod.metadata, {"what": gone.what, "more": gone.more, "failed_more": gone.failed_more}
-            report = events.DELETED_WORKER.about(cluster, meta.name, **texts)
-            deletions.append(Delete(resource=POD, name=meta.name, uid=meta.uid, events=report))
     creations, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
     for place in decision.creations:
         index, replica_name = place.index or 0, None
         if place.is_part:
-            name, replica_name = namer.host(prefix, group.group_name, index, place.host, groups.hosts(group))
+            name, replica_name = namer.host(prefix, group.group_name, index, place.host, workers.hosts(group))
         else:
             name = namer.pod(prefix, group.group_name, str(index))
         replica, report = ReplicaIndex(index, place.host, replica_name), events.CREATED_WORKER.about(cluster, name)

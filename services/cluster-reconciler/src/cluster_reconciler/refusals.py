@@ -8,7 +8,7 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.config import Config
-from cluster_reconciler.pods import groups
+from cluster_reconciler.pods import workers
 from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.conditions import Failure
@@ -64,7 +64,7 @@ def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
             "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups, or have the limit raised"
         )
     for group in members:
-        if not group.suspend and groups.hosts(group) > config.max_hosts:
+        if not group.suspend and workers.hosts(group) > config.max_hosts:
             return (
                 f"workerGroupSpecs group {group.group_name} has numOfHosts {group.num_of_hosts}, more than {config.max_hosts} "
                 "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it, or have the limit raised"

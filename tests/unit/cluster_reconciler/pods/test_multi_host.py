@@ -4,7 +4,7 @@ import pytest
 
 from cluster_reconciler import plan
 from cluster_reconciler.pods import multi_host
-from cluster_reconciler.pods.groups import GroupDecision
+from cluster_reconciler.pods.workers import GroupDecision
 from common.api.core import Pod
 from support.builders.pods import a_pod, an_observation
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
@@ -22,7 +22,7 @@ def decide(*pods: Pod, may_shrink: bool = True, room: int = plan.BATCH, **group:
 
 
 def gone(decision: GroupDecision) -> list[str]:
-    return [each.pod.metadata.name for each in decision.deletions]
+    return [each.name for each in decision.deletions]
 
 
 def created(decision: GroupDecision) -> list[tuple[int | None, int]]:

@@ -1,7 +1,7 @@
 import pytest
 
-from cluster_reconciler.pods import upgrade
-from cluster_reconciler.pods.upgrade import UpgradeMove
+from cluster_reconciler.pods import all_pods
+from cluster_reconciler.pods.all_pods import AllPods
 from common import labels
 from common.api.ray_cluster import RayCluster
 from support.builders.pods import a_head_pod, an_observation, some_workers
@@ -14,9 +14,9 @@ CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53
 @pytest.mark.parametrize(
     ("cluster", "made_by", "move"),
     [
-        pytest.param(OLD, "v1", UpgradeMove.GO_ON, id="nothing changed"),
-        pytest.param(CHANGED, "v1", UpgradeMove.RECREATE, id="the spec changed"),
-        pytest.param(a_ray_cluster(ray_version="2.53.0"), "v1", UpgradeMove.GO_ON, id="no strategy"),
+        pytest.param(OLD, "v1", AllPods.GO_ON, id="nothing changed"),
+        pytest.param(CHANGED, "v1", AllPods.DELETE, id="the spec changed"),
+        pytest.param(a_ray_cluster(ray_version="2.53.0"), "v1", AllPods.GO_ON, id="no strategy"),
         pytest.param(
             a_ray_cluster(
                 upgrade_strategy={"type": "Recreate"},
@@ -24,36 +24,36 @@ CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53
                 groups=[a_group(ray_start_params={})],
             ),
             "v1",
-            UpgradeMove.GO_ON,
+            AllPods.GO_ON,
             id="empty parameters were written down",
         ),
-        pytest.param(CHANGED, "v0", UpgradeMove.REFRESH, id="another version wrote the hash"),
+        pytest.param(CHANGED, "v0", AllPods.REFRESH, id="another version wrote the hash"),
         pytest.param(
             a_ray_cluster(upgrade_strategy={"type": "Recreate"}, groups=[a_group(replicas=9, max_replicas=99)]),
             "v1",
-            UpgradeMove.GO_ON,
+            AllPods.GO_ON,
             id="only replicas and limits changed",
         ),
     ],
 )
 @pytest.mark.acceptance("raycluster", 80, 81, 82, 83)
-def test_what_a_changed_spec_asks_for(cluster: RayCluster, made_by: str, move: UpgradeMove) -> None:
-    head = a_head_pod(annotations=upgrade.marks(OLD, made_by))
-    assert upgrade.decide(an_observation(head, cluster=cluster), "v1") is move
+def test_what_a_changed_spec_asks_for(cluster: RayCluster, made_by: str, move: AllPods) -> None:
+    head = a_head_pod(annotations=all_pods.marks(OLD, made_by))
+    assert all_pods.recreation(an_observation(head, cluster=cluster), "v1") is move
 
 
 def test_old_pods_are_waited_for() -> None:
-    head = a_head_pod(annotations=upgrade.marks(OLD, "v1"), terminating=True)
+    head = a_head_pod(annotations=all_pods.marks(OLD, "v1"), terminating=True)
     observed = an_observation(head, *some_workers(1, terminating=True), cluster=CHANGED)
-    assert upgrade.decide(observed, "v1") is UpgradeMove.WAIT
+    assert all_pods.recreation(observed, "v1") is AllPods.WAIT
 
 
 def test_a_head_without_hash_is_left_alone() -> None:
-    assert upgrade.decide(an_observation(a_head_pod(), cluster=CHANGED), "v1") is UpgradeMove.GO_ON
+    assert all_pods.recreation(an_observation(a_head_pod(), cluster=CHANGED), "v1") is AllPods.GO_ON
 
 
 def test_the_hash_is_kuberays_where_no_parameters_are_given() -> None:
     """As KubeRay wrote it on the head pod of `tests/golden/kuberay/plain/small.yaml`."""
     nodes = [a_template({"name": name, "image": "rayproject/ray:2.52.0"}) for name in ("ray-head", "ray-worker")]
     spec = a_ray_cluster(head=a_head(template=nodes[0]), groups=[a_group(template=nodes[1], priority=0)])
-    assert upgrade.marks(spec, "v1")[labels.RECREATE_HASH] == "6A3128FC7E80P4TUCJI6U3QKRS8I05KN"
+    assert all_pods.marks(spec, "v1")[labels.RECREATE_HASH] == "6A3128FC7E80P4TUCJI6U3QKRS8I05KN"

@@ -4,8 +4,8 @@ import pytest
 
 from cluster_reconciler import plan
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import groups, workers
-from cluster_reconciler.pods.groups import GroupDecision
+from cluster_reconciler.pods import workers
+from cluster_reconciler.pods.workers import GroupDecision
 from support.builders.pods import a_head_pod, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 
@@ -24,7 +24,7 @@ def decide(
 
 
 def gone(decision: GroupDecision) -> list[str]:
-    return [each.pod.metadata.name for each in decision.deletions]
+    return [each.name for each in decision.deletions]
 
 
 def created(decision: GroupDecision) -> list[int | None]:
@@ -47,7 +47,7 @@ def created(decision: GroupDecision) -> list[int | None]:
 )
 @pytest.mark.acceptance("raycluster", 52, 53, 62)
 def test_target(group: dict[str, Any], target: int) -> None:
-    assert groups.target(first_group(a_ray_cluster(groups=[a_group(**group)]))) == target
+    assert workers.target(first_group(a_ray_cluster(groups=[a_group(**group)]))) == target
 
 
 def test_a_new_group_gets_all_its_pods() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.pods import groups
+from cluster_reconciler.pods import workers
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
 from common import labels, pod_json
@@ -74,7 +74,7 @@ class YuniKorn(BatchScheduler):
 def _task_groups(cluster: RayCluster) -> str:
     """Describe the gang: the head, then every worker group with the pods that it must have at least."""
     members = [(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)] + [
-        (group.group_name, group.template, (group.min_replicas or 0) * groups.hosts(group))
+        (group.group_name, group.template, (group.min_replicas or 0) * workers.hosts(group))
         for group in traits.worker_groups(cluster)
     ]
     described: list[Body] = []

@@ -23,7 +23,7 @@ class HeadMove(StrEnum):
     """A user must resolve it."""
 
 
-class HeadDecision(msgspec.Struct, frozen=True, kw_only=True):
+class HeadDecision(msgspec.Struct, frozen=True):
     """What is done about the head, and why; `pod` is the one to delete."""
 
     move: HeadMove
@@ -35,21 +35,15 @@ def decide(observed: Observed) -> HeadDecision:
     """Return what is done about the head now."""
     heads = observed.heads
     if observed.is_waiting_for(heads):
-        return HeadDecision(move=HeadMove.KEEP, note="the old head is still going")
+        return HeadDecision(HeadMove.KEEP, "the old head is still going")
     if len(heads) > 1:
         found = " ".join(pod.metadata.name for pod in heads)
-        note = f"{len(heads)} head pods found [{found}]. Please delete extra head pods"
-        return HeadDecision(move=HeadMove.FAIL, note=note)
-    if not heads:
-        return _without_head(observed)
-    if deletion.is_due(heads[0]):
-        return HeadDecision(move=HeadMove.DELETE, note=deletion.reason(heads[0]) or "", pod=heads[0])
-    return HeadDecision(move=HeadMove.KEEP, note="there is a head")
-
-
-def _without_head(observed: Observed) -> HeadDecision:
-    cluster = observed.cluster
-    stays_dead = cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
+        return HeadDecision(HeadMove.FAIL, f"{len(heads)} head pods found [{found}]. Please delete extra head pods")
+    if heads and (reason := deletion.reason(heads[0])):
+        return HeadDecision(HeadMove.DELETE, reason, heads[0])
+    if heads:
+        return HeadDecision(HeadMove.KEEP, "there is a head")
+    stays_dead = observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     if stays_dead and observed.holds(ConditionType.PROVISIONED):
-        return HeadDecision(move=HeadMove.STOP, note="a head that is lost stays lost in this cluster")
-    return HeadDecision(move=HeadMove.CREATE, note="there is no head")
+        return HeadDecision(HeadMove.STOP, "a head that is lost stays lost in this cluster")
+    return HeadDecision(HeadMove.CREATE, "there is no head")

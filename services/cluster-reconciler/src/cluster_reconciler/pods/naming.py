@@ -10,7 +10,6 @@ was made: its first pods are made without asking which there are, so an owner be
 """
 
 import hashlib
-from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 from typing import Final
@@ -19,7 +18,6 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from common import names
-from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
 
 SEASON_SECONDS: Final = 3600
@@ -30,47 +28,38 @@ class Namer:
     """Draws the names of one plan, each once."""
 
     def __init__(self, observed: Observed, *, now: datetime) -> None:
-        named = (group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(observed.cluster))
-        self._taken = (
-            {pod.metadata.name for pod in observed.pods} | observed.taken | {each for few in named for each in few}
-        )
-        self._seed = (observed.cluster.metadata.uid, str(_season(observed.cluster, now)))
-        self._attempts: dict[tuple[str, str], int] = {}
+        cluster = observed.cluster
+        named = (group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(cluster))
+        self._taken = {pod.metadata.name for pod in observed.pods}.union(observed.taken, *named)
+        made = cluster.metadata.creation_timestamp
+        moment = made if made is not None and cluster.status.last_update_time is None else now
+        self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // SEASON_SECONDS))
+        self._attempts: dict[tuple[str, str], str] = {}
 
     def pod(self, prefix: str, group: str, place: str = "") -> str:
         """Return the name of a pod that is a replica of its own: `prefix` and a suffix that depends on its place."""
-        attempt = self._draw(lambda attempt: [self._name(prefix, group, place, "0", attempt)])
-        return self._name(prefix, group, place, "0", attempt)
+        return prefix + self._suffix(group, place, "0", self._draw(prefix, group, place, hosts=1))
 
     def host(self, prefix: str, group: str, index: int, host: int, hosts: int) -> tuple[str, str]:
         """Return the name of one host's pod, and of the replica that it is a part of; they are drawn together."""
         place = str(index)
         if (group, place) not in self._attempts:
-            self._attempts[group, place] = self._draw(
-                lambda attempt: [self._name(prefix, group, place, str(each), attempt) for each in range(hosts)]
-            )
+            self._attempts[group, place] = self._draw(prefix, group, place, hosts)
         attempt = self._attempts[group, place]
-        replica = f"{group[:57]}-{_suffix(*self._seed, group, 'replica', place, str(attempt))}"
-        return self._name(prefix, group, place, str(host), attempt), replica
+        replica = f"{group[:57]}-{self._suffix(group, 'replica', place, attempt)}"
+        return prefix + self._suffix(group, place, str(host), attempt), replica
 
-    def _draw(self, drawn: Callable[[int], list[str]]) -> int:
-        """Return the first attempt with free names only, and take them."""
-        attempt = next(each for each in count() if self._taken.isdisjoint(drawn(each)))
-        self._taken.update(drawn(attempt))
+    def _draw(self, prefix: str, group: str, place: str, hosts: int) -> str:
+        """Return the first attempt in which the names of all hosts are free, and take them."""
+        attempts = (
+            (attempt, [prefix + self._suffix(group, place, str(host), attempt) for host in range(hosts)])
+            for attempt in map(str, count())
+        )
+        attempt, drawn = next(each for each in attempts if self._taken.isdisjoint(each[1]))
+        self._taken.update(drawn)
         return attempt
 
-    def _name(self, prefix: str, group: str, place: str, host: str, attempt: int) -> str:
-        return prefix + _suffix(*self._seed, group, place, host, str(attempt))
-
-
-def _season(cluster: RayCluster, now: datetime) -> int:
-    """Return the hour that the names of a cluster's new pods depend on."""
-    made = cluster.metadata.creation_timestamp
-    moment = made if made is not None and cluster.status.last_update_time is None else now
-    return int(moment.timestamp()) // SEASON_SECONDS
-
-
-def _suffix(*parts: str) -> str:
-    """Return five characters that depend on the parts and on nothing else."""
-    digest = hashlib.sha256(msgspec.json.encode(parts)).digest()
-    return names.suffix(int.from_bytes(digest[:8], "big"))
+    def _suffix(self, *parts: str) -> str:
+        """Return five characters that depend on the cluster, its season and the parts, and on nothing else."""
+        digest = hashlib.sha256(msgspec.json.encode((*self._seed, *parts))).digest()
+        return names.suffix(int.from_bytes(digest[:8], "big"))

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import groups
+from cluster_reconciler.pods import workers
 from cluster_reconciler.reasons import ConditionType, EventReason, State
 from cluster_reconciler.status import conditions as of_cluster
 from cluster_reconciler.status.conditions import Failure
@@ -48,7 +48,7 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
     resources, desired = desired_resources.compute(cluster), desired_workers(cluster)
     active = [group for group in traits.worker_groups(cluster) if not group.suspend]
     limits = (
-        (groups.UNBOUNDED if each.max_replicas is None else each.max_replicas) * groups.hosts(each) for each in active
+        (workers.UNBOUNDED if each.max_replicas is None else each.max_replicas) * workers.hosts(each) for each in active
     )
     is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and of_cluster.all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
@@ -73,20 +73,20 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
         available_worker_replicas=sum(pod.status.phase == "Running" for pod in observed.workers),
         desired_worker_replicas=desired,
         min_worker_replicas=least_workers(cluster),
-        max_worker_replicas=min(sum(limits), groups.UNBOUNDED),
+        max_worker_replicas=min(sum(limits), workers.UNBOUNDED),
         observed_generation=cluster.metadata.generation,
     )
 
 
 def desired_workers(cluster: RayCluster) -> int:
     """Return how many worker pods there should be."""
-    return sum(map(groups.target, traits.worker_groups(cluster)))
+    return sum(map(workers.target, traits.worker_groups(cluster)))
 
 
 def least_workers(cluster: RayCluster) -> int:
     """Return how many worker pods there are when the autoscaler has taken all that it may."""
     active = (group for group in traits.worker_groups(cluster) if not group.suspend)
-    return sum((group.min_replicas or 0) * groups.hosts(group) for group in active)
+    return sum((group.min_replicas or 0) * workers.hosts(group) for group in active)
 
 
 def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence[Condition]:

@@ -35,8 +35,11 @@ async def working(stream: FakeStateStream) -> AsyncGenerator[tuple[Outbox, list[
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(outbox.work()) for _ in range(3)]
         yield outbox, reasons
+        ends = len(reasons)
         for worker in workers:
             worker.cancel()
+    assert set(reasons[ends:]) <= {"a worker of the outbox ended"}
+    del reasons[ends:]
 
 
 @pytest.fixture(autouse=True)

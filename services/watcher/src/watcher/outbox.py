@@ -112,17 +112,20 @@ class Outbox:
             self._arrived.clear()
 
     async def work(self) -> None:
-        """Serve subjects until cancelled; run several of these."""
-        while True:
-            subject = await self._queue.get()
-            self._busy.add(subject)
-            while (put := self._next.pop(subject, None)) is not None:
-                if not isinstance(put.message, Gone) and asyncio.get_running_loop().time() < self._full_until:
-                    self._postpone(subject, put)
-                    break
-                await self._deliver(subject, put)
-                metrics.PENDING.set(len(self._tickets))
-            self._busy.discard(subject)
+        """Serve subjects until cancelled; run several of these. What one has in hand at its end is unknown, so the session ends too."""
+        try:
+            while True:
+                subject = await self._queue.get()
+                self._busy.add(subject)
+                while (put := self._next.pop(subject, None)) is not None:
+                    if not isinstance(put.message, Gone) and asyncio.get_running_loop().time() < self._full_until:
+                        self._postpone(subject, put)
+                        break
+                    await self._deliver(subject, put)
+                    metrics.PENDING.set(len(self._tickets))
+                self._busy.discard(subject)
+        finally:
+            self._end_session("a worker of the outbox ended")
 
     def _postpone(self, subject: str, put: _Put) -> None:
         """Serve a subject later, and others meanwhile."""
@@ -147,15 +150,18 @@ class Outbox:
     async def _deliver(self, subject: str, put: _Put) -> None:
         """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        is_unanswered = False
+        began, is_unanswered = loop.time(), False
         while is_unanswered or subject not in self._next:
+            message, expected = put.message, self._held.get(subject, NOTHING).sequence
+            version = message.epoch if isinstance(message, Synced) else message.version
+            name = f"{subject}@{version}@{expected}@{self._run}-{put.ticket}"
+            sequence: int | None = None
             try:
-                await self._publish(subject, put)
+                sequence = await self._stream.publish(subject, message, expected=expected, message_id=name)
             except errors.Conflict:
                 is_unanswered = False
                 metrics.CONFLICTS.inc()
-                if not await self._overtaken(subject, put.message):
+                if not await self._overtaken(subject, message):
                     continue
             except errors.OutOfRoom as problem:
                 is_unanswered = False
@@ -170,20 +176,23 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             except Exception as problem:  # noqa: BLE001  (whatever one object's state does to the encoder, or the server)
-                if (instead := _instead_of(subject, put.message, problem)) is not None:
+                if (instead := _instead_of(subject, message, problem)) is not None:
                     put = msgspec.structs.replace(put, message=instead)
                     continue
             metrics.PUBLISH_SECONDS.observe(loop.time() - began)
-            self._stored(subject, put.ticket)
+            self._settle(subject, put, sequence)
             return
 
-    async def _publish(self, subject: str, put: _Put) -> None:
+    def _settle(self, subject: str, put: _Put, sequence: int | None) -> None:
+        """Record that a put is stored at a sequence, or need not be stored any more."""
+        if self._tickets.get(subject) == put.ticket:
+            del self._tickets[subject]
+        if self._awaited.get(subject, put.ticket + 1) <= put.ticket:
+            del self._awaited[subject]
+            self._arrived.set()
+        if sequence is None:
+            return
         message = put.message
-        expected = self._held.get(subject, NOTHING).sequence
-        version = message.epoch if isinstance(message, Synced) else message.version
-        sequence = await self._stream.publish(
-            subject, message, expected=expected, message_id=f"{subject}@{version}@{expected}@{self._run}-{put.ticket}"
-        )
         self.problem = None
         metrics.FULL.set(0)
         self._full_until = float("-inf")
@@ -219,13 +228,6 @@ class Outbox:
         self._end_session(why)
         while True:
             await asyncio.Event().wait()
-
-    def _stored(self, subject: str, ticket: int) -> None:
-        if self._tickets.get(subject) == ticket:
-            del self._tickets[subject]
-        if self._awaited.get(subject, ticket + 1) <= ticket:
-            del self._awaited[subject]
-            self._arrived.set()
 
 
 def _instead_of(subject: str, message: Message, problem: Exception) -> Message | None:

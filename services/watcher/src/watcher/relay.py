@@ -9,6 +9,7 @@ starts from the beginning, because Kubernetes is the truth and the stream is tra
 import asyncio
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -289,21 +290,10 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
     return published.quarantined(kind, meta, why)
 
 
-class Source(msgspec.Struct, frozen=True):
+class Source:
     """The sink of one watch; implements `common.kube.watch.Sink`."""
 
-    relay: Relay
-    number: int
-    resource: Resource
-
-    def present(self, raw: bytes) -> None:
-        self.relay.take(self.number, self.resource, raw)
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        self.relay.take(self.number, self.resource, raw, why)
-
-    def gone(self, raw: bytes) -> None:
-        self.relay.gone(self.number, self.resource.kind, raw)
-
-    def listed(self, keys: set[Key], version: str) -> None:
-        self.relay.listed(self.number, self.resource.kind, keys, version)
+    def __init__(self, relay: Relay, number: int, resource: Resource) -> None:
+        self.present = self.spoiled = partial(relay.take, number, resource)
+        self.gone = partial(relay.gone, number, resource.kind)
+        self.listed = partial(relay.listed, number, resource.kind)

@@ -113,7 +113,7 @@ class Sessions:
             tasks = [
                 group.create_task(supervision.keep(f"watch of {watch.target}", watch.run)) for watch in self._watches
             ]
-            tasks += [group.create_task(_deliver(outbox, end_session)) for _ in range(IN_FLIGHT)]
+            tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(relay.move()))
             tasks.append(group.create_task(_end_with(partial(self._guard, identity, outbox), end_session)))
             tasks.append(group.create_task(self._complete(relay, outbox, before)))
@@ -190,14 +190,6 @@ class Sessions:
 
 async def _end_with(reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]) -> None:
     end_session(await reason())
-
-
-async def _deliver(outbox: Outbox, end_session: Callable[[str], None]) -> None:
-    """Serve the outbox; what a worker had in hand when it ends is unknown, so the session ends with it."""
-    try:
-        await outbox.work()
-    finally:
-        end_session("a worker of the outbox ended")
 
 
 def history_of(before: Synced | None, version: int, epoch: str) -> str:

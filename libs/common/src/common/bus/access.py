@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -45,25 +45,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext | None = None
 
 
-class Keys(Protocol):
-    """The key of one user."""
-
-    refused: str
-    """The cause and the remedy if a server does not know the key."""
-
-    def check(self) -> None:
-        """Raise `InvalidSpec`, naming the setting, when the settings are of no use."""
-
-    async def next(self) -> Access:
-        """Return how to connect to the next server; raise `RaybusError` when that is not known now."""
-        ...
-
-    async def close(self) -> None:
-        """Release what was opened."""
-
-
 class FileKeys:
-    """A key and a certificate in files, as a NATS outside of the cluster has them."""
+    """A key and a certificate in files, as a NATS outside of the cluster has them.
+
+    `check` raises `InvalidSpec`, naming the setting, when the settings are of no use; `next` returns how to connect to the next server, or
+    raises `RaybusError` when that is not known now; `refused` is the cause and the remedy if a server does not know the key.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -116,6 +103,9 @@ class MadeKey:
 
     async def close(self) -> None:
         await self._close()
+
+
+Keys = FileKeys | MadeKey
 
 
 class ConfigMap(msgspec.Struct, frozen=True):

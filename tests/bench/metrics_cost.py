@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from common.api import ray_cluster, ray_service
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
-from common.observability.reconcile_meter import ReconcileMeter
-from common.observability.request_meter import RequestMeter
+from common.observability.meters import ReconcileMeter, RequestMeter
 from common.ray import owner
 from common.ray.view import Reading, Seen
 from common.runtime.cache import Cache
@@ -40,10 +39,11 @@ def micros(do: Callable[[], object], times: int) -> float:
 
 def a_reconcile(meter: ReconcileMeter) -> None:
     """Count what one reconcile counts."""
-    meter.added()
-    meter.waited(0.0003)
-    meter.reconciled("requeue_after", 0.0015)
-    meter.worked(0.0015)
+    meter.adds.inc()
+    meter.wait.observe(0.0003)
+    meter.results["requeue_after"].inc()
+    meter.seconds.observe(0.0015)
+    meter.work.observe(0.0015)
 
 
 def a_request(meter: RequestMeter) -> None:

@@ -17,7 +17,7 @@ from common.clock import SystemClock
 from common.kube import resources
 from common.kube.installation import Installation
 from common.observability import tracing
-from common.observability.spans import Line
+from common.observability.open_telemetry import Line
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched

@@ -13,7 +13,7 @@ from typing import Final, cast
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
-from common.observability.family import Family
+from common.observability.metrics import Family
 from support.manifests import ROOT
 
 OWNERS: Final = {

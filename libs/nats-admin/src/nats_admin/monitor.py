@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from common import bounded_body, errors
 from common.observability import health
-from common.observability.family import Family
+from common.observability.metrics import Family
 
 log = structlog.get_logger()
 

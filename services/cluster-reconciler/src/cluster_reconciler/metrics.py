@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from cluster_reconciler.reasons import ConditionType
 from common import conditions, labels
 from common.api.ray_cluster import RayCluster
-from common.observability.family import Family
+from common.observability.metrics import Family
 from common.runtime.cache import Cache
 from common.runtime.key import Key
 

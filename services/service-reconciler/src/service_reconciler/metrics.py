@@ -22,7 +22,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import Clock
 from common.kube.resources import RAY_CLUSTER
-from common.observability.family import Family
+from common.observability.metrics import Family
 from common.ray import owner, serve_status
 from common.ray.view import Seen
 from common.runtime.actions import Action, Annotate, Delete

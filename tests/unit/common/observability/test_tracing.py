@@ -11,7 +11,7 @@ import pytest
 from common import errors
 from common.bus import messages
 from common.observability import tracing
-from common.observability.spans import Line
+from common.observability.open_telemetry import Line
 from common.settings import Settings
 
 TRACE = messages.trace_of("uid", "7")

@@ -7,7 +7,7 @@ import pytest
 
 from common.bus import messages
 from common.observability import tracing
-from common.observability.spans import Line
+from common.observability.open_telemetry import Line
 from common.runtime import trace as traces
 from common.runtime.trace import MOST_WAITING, ReconcileTraces
 

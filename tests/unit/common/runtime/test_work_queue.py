@@ -5,8 +5,9 @@ from collections.abc import Callable, Hashable
 
 import looptime
 import pytest
+from prometheus_client import REGISTRY
 
-from common.observability.reconcile_meter import ReconcileMeter
+from common.observability.meters import ReconcileMeter
 from common.runtime.key import one_size
 from common.runtime.work_queue import NEW_IN_A_ROW, WorkQueue
 
@@ -197,39 +198,32 @@ async def test_no_key_of_a_backlog_starves() -> None:
     assert sorted(taken) == sorted(["huge", *background])
 
 
-class RecordingMeter(ReconcileMeter):
-    """Records what a queue reports to its meter."""
-
-    def __init__(self) -> None:
-        super().__init__("test")
-        self.lines: list[str] = []
-
-    def added(self) -> None:
-        self.lines.append("added")
-
-    def waited(self, seconds: float) -> None:
-        self.lines.append(f"waited {seconds:g}")
-
-    def worked(self, seconds: float) -> None:
-        self.lines.append(f"worked {seconds:g}")
+def reported() -> list[float]:
+    """Return how many keys were added, waited and were worked on, and for how many seconds together."""
+    parts = ("adds_total", "queue_duration_seconds_count", "queue_duration_seconds_sum")
+    parts += ("work_duration_seconds_count", "work_duration_seconds_sum")
+    held = {"name": "metered", "controller": "metered"}
+    return [REGISTRY.get_sample_value(f"workqueue_{each}", held) or 0 for each in parts]
 
 
 async def test_a_queue_reports_how_long_keys_wait_and_work() -> None:
-    meter = RecordingMeter()
-    queue = a_queue(meter=meter)
+    queue = a_queue(meter=ReconcileMeter("metered"))
     assert (queue.longest_wait(), queue.under_way()) == (0, [])
     queue.add("a")
     queue.add("a")
     await asyncio.sleep(2)
-    assert queue.longest_wait() == 2
+    assert (queue.longest_wait(), reported()) == (2, [1, 0, 0, 0, 0])
     key = await queue.take()
+    assert reported() == [1, 1, 2, 0, 0]
     await asyncio.sleep(3)
     queue.add(key)  # waits from now on, though it can only be taken after its reconcile
     await asyncio.sleep(1)
     assert (queue.longest_wait(), queue.under_way()) == (0, [4])
+    assert reported() == [2, 1, 2, 0, 0]
     queue.done(key)
+    assert reported() == [2, 1, 2, 1, 4]
     assert await queue.take() == "a"
-    assert meter.lines == ["added", "waited 2", "added", "worked 4", "waited 1"]
+    assert reported() == [2, 2, 3, 1, 4]
 
 
 async def test_workers_of_idle_groups_take_no_second_key_of_a_group() -> None:

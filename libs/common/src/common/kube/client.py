@@ -28,7 +28,7 @@ from common.clock import steady
 from common.kube import errors as answers
 from common.kube.resources import Resource
 from common.observability import tracing
-from common.observability.request_meter import UNANSWERED, RequestMeter
+from common.observability.meters import UNANSWERED, RequestMeter
 
 Operations = list[Body]
 """A JSON patch."""

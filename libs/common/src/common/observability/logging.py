@@ -5,15 +5,21 @@ import sys
 from typing import TextIO
 
 import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 
 def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr) -> None:
     """Send structlog's and the standard library's records to one stream as JSON."""
-    shared: list[structlog.typing.Processor] = [
+
+    def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event["service"] = service
+        return event
+
+    shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-        _stamp(service),
+        stamp,
     ]
     render = [
         structlog.processors.format_exc_info,
@@ -45,13 +51,3 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr)
 def _is_worth_logging(record: logging.LogRecord) -> bool:
     """Drop what asyncio logs at the end of each connection that became TLS after its greeting, as all to NATS do."""
     return not record.getMessage().startswith("returning true from eof_received()")
-
-
-def _stamp(service: str) -> structlog.typing.Processor:
-    def add(
-        _logger: structlog.typing.WrappedLogger, _method: str, event: structlog.typing.EventDict
-    ) -> structlog.typing.EventDict:
-        event["service"] = service
-        return event
-
-    return add

@@ -2,7 +2,25 @@
 
 from typing import Final
 
+import msgspec
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric that is computed at each scrape, so that a series ends with its object; `docs/metrics.md` is written from it."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    is_counter: bool = False
+    """Whether it is counted elsewhere, such as in a server, and begins at 0 when that starts anew."""
+
+    def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
+        """Return the family without series."""
+        kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
+        return kind(self.name, self.text, labels=self.labels)
+
 
 _RECONCILE_BUCKETS: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9),
@@ -88,4 +106,15 @@ BUS_CERTIFICATE_END: Final = Gauge(
 )
 STATE_RELOADS: Final = Counter(
     "raybus_state_reloads_total", "Reloads of a partition of the state stream, by reason", ["reason"]
+)
+PARTITIONS_HELD: Final = Gauge("raybus_partitions_held", "Partitions of the 64 that this replica holds", ["controller"])
+PARTITIONS_LOADING: Final = Gauge(
+    "raybus_partitions_loading", "How many of those it may not decide about yet", ["controller"]
+)
+HANDOVERS: Final = Counter(
+    "raybus_partition_handovers_total", "Partitions that were acquired, released or lost", ["controller", "direction"]
+)
+LEASE_AGE: Final = Gauge("raybus_lease_age_seconds", "Time since this replica renewed its own Lease", ["lease"])
+FENCED: Final = Counter(
+    "raybus_fenced_writes_total", "Writes that were refused because the Lease was not sure any more"
 )

@@ -7,8 +7,8 @@ Sampling is the SDK's. `OTEL_TRACES_SAMPLER=traceidratio` keeps or drops whole t
 
 import os
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -19,15 +19,31 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resou
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.trace import SpanContext
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from common import errors
-from common.observability.spans import Attributes, Line
 
+Attributes = Mapping[str, str]
 FILE_DELAY_MS: Final = 200.0
 """A process that is killed loses the spans of this long at most."""
 END_SECONDS: Final = 2.0
-_PARTS: Final = 4
+_EXPORTERS: Final = ("otlp", "console", "none")
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A span in the file that `RAYBUS_TRACES` names; times in nanoseconds since 1970."""
+
+    service: str
+    instance: str
+    name: str
+    trace: str
+    span: str
+    parent: str
+    begin: int
+    end: int
+    attributes: dict[str, str] = {}
+    links: list[str] = []
 
 
 class FileExporter(SpanExporter):
@@ -60,7 +76,7 @@ class Ids(RandomIdGenerator):
 
 
 class Spans:
-    """Implements `common.observability.spans.Recorder`."""
+    """Takes spans and hands them on, without ever holding up the caller."""
 
     def __init__(self, resource: Resource, exporters: Sequence[tuple[SpanExporter, float | None]]) -> None:
         self._ids = Ids()
@@ -71,8 +87,9 @@ class Spans:
         self._tracer = self._provider.get_tracer("raybus")
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        context = parse(traceparent)
-        if context is None:
+        """Record the span that a traceparent itself names; it ends now."""
+        context = trace.get_current_span(_below(traceparent)).get_span_context()
+        if not context.is_valid:
             return
         self._ids.next = context
         try:
@@ -81,22 +98,20 @@ class Spans:
             self._ids.next = None
 
     def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
+        """Record a span below a traceparent; it ends now."""
         self._tracer.start_span(name, _below(traceparent), start_time=begin or None, attributes=attributes).end()
 
-    @contextmanager
-    def around(self, name: str, traceparent: str, attributes: Attributes) -> Generator[None]:
-        with self._tracer.start_as_current_span(name, _below(traceparent), attributes=attributes):
-            yield
+    def around(self, name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[object]:
+        """Record the length of a block, below a traceparent; steps within stand below the block."""
+        return self._tracer.start_as_current_span(name, _below(traceparent), attributes=attributes)
 
-    @contextmanager
-    def step(self, name: str, attributes: Attributes) -> Generator[None]:
-        if not trace.get_current_span().get_span_context().is_valid:
-            yield
-            return
-        with self._tracer.start_as_current_span(name, attributes=attributes):
-            yield
+    def step(self, name: str, attributes: Attributes) -> AbstractContextManager[object]:
+        """Record the length of a block below the block around it, if there is one."""
+        is_within = trace.get_current_span().get_span_context().is_valid
+        return self._tracer.start_as_current_span(name, attributes=attributes) if is_within else nullcontext()
 
     def end(self) -> None:
+        """Export the remaining spans; takes about two seconds at most."""
         # The SDK's own shutdown waits for a collector that is away, for as long as that one's time-outs allow.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
@@ -120,40 +135,19 @@ def recorder(service: str, *, file: Path | None, environment: Mapping[str, str])
     return Spans(Resource.create(named), exporters)
 
 
-def parse(traceparent: str) -> SpanContext | None:
-    """Read a W3C traceparent; None for what is none."""
-    parts = traceparent.split("-")
-    if len(parts) != _PARTS:
-        return None
-    try:
-        context = SpanContext(
-            int(parts[1], 16), int(parts[2], 16), is_remote=True, trace_flags=TraceFlags(int(parts[3], 16))
-        )
-    except ValueError:
-        return None
-    return context if context.is_valid else None
-
-
 def _below(traceparent: str) -> Context:
-    context = parse(traceparent)
-    return Context() if context is None else trace.set_span_in_context(NonRecordingSpan(context), Context())
+    """Return the context of a W3C traceparent; an empty one for what is none."""
+    return TraceContextTextMapPropagator().extract({"traceparent": traceparent}, Context())
 
 
 def _asked_for(environment: Mapping[str, str]) -> list[SpanExporter]:
     """Return what OpenTelemetry's own variables ask for."""
-    known: dict[str, Callable[[Mapping[str, str]], list[SpanExporter]]] = {
-        "otlp": _otlp,
-        "console": lambda _: [ConsoleSpanExporter()],
-        "none": lambda _: [],
-    }
     has_endpoint = any(name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT") for name in environment)
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() or ("otlp" if has_endpoint else "none")
-    if exporter not in known:
-        raise errors.InvalidSpec(f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(known)}")
-    return known[exporter](environment)
-
-
-def _otlp(environment: Mapping[str, str]) -> list[SpanExporter]:
+    if exporter not in _EXPORTERS:
+        raise errors.InvalidSpec(f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(_EXPORTERS)}")
+    if exporter != "otlp":
+        return [ConsoleSpanExporter()] if exporter == "console" else []
     protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     if protocol not in {None, "", "http/protobuf"}:
         raise errors.InvalidSpec(

@@ -18,14 +18,16 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from common import errors
-from common.observability.spans import Recorder
+
+if TYPE_CHECKING:
+    from common.observability.open_telemetry import Spans
 
 
 class _Switch:
-    recorder: Recorder | None = None
+    recorder: "Spans | None" = None
 
 
 _switch: Final = _Switch()
@@ -38,7 +40,14 @@ def configured(service: str, *, file: Path | None, environment: Mapping[str, str
     if file is None and not is_asked_for(environment):
         yield
         return
-    _switch.recorder = _load(service, file, environment)
+    try:
+        from common.observability import open_telemetry  # noqa: PLC0415  (100 modules that are not needed while it is off)
+    except ImportError as problem:
+        why = "RAYBUS_TRACES" if file is not None else "an OTEL_* variable"
+        raise errors.InvalidSpec(
+            f"{why} asks for traces, and {problem.name} is not installed; install opentelemetry-sdk or unset it"
+        ) from problem
+    _switch.recorder = open_telemetry.recorder(service, file=file, environment=environment)
     try:
         yield
     finally:
@@ -78,24 +87,13 @@ def child(name: str, traceparent: str, begin: int, **attributes: str) -> None:
         _switch.recorder.child(name, traceparent, begin, attributes)
 
 
-def around(name: str, traceparent: str, **attributes: str) -> AbstractContextManager[None]:
+def around(name: str, traceparent: str, **attributes: str) -> AbstractContextManager[object]:
     """Record how long a block takes."""
     if _switch.recorder is None or not traceparent:
         return _NOTHING
     return _switch.recorder.around(name, traceparent, attributes)
 
 
-def step(name: str, **attributes: str) -> AbstractContextManager[None]:
+def step(name: str, **attributes: str) -> AbstractContextManager[object]:
     """Record how long a block takes within the one around it."""
     return _NOTHING if _switch.recorder is None else _switch.recorder.step(name, attributes)
-
-
-def _load(service: str, file: Path | None, environment: Mapping[str, str]) -> Recorder:
-    try:
-        from common.observability import open_telemetry  # noqa: PLC0415  (100 modules that are not needed while it is off)
-    except ImportError as problem:
-        why = "RAYBUS_TRACES" if file is not None else "an OTEL_* variable"
-        raise errors.InvalidSpec(
-            f"{why} asks for traces, and {problem.name} is not installed; install opentelemetry-sdk or unset it"
-        ) from problem
-    return open_telemetry.recorder(service, file=file, environment=environment)

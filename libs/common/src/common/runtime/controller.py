@@ -17,7 +17,7 @@ import structlog
 from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
-from common.observability.reconcile_meter import ReconcileMeter
+from common.observability.meters import ReconcileMeter
 from common.runtime import supervision
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
@@ -76,7 +76,7 @@ class Controller:
             is_steady=priority.is_steady and _unless_it_fails(priority.is_steady, False),  # noqa: FBT003  (an answer)
             meter=self._meter,
         )
-        self._meter.follow(self._queue)
+        self._meter.follow(self._queue.__len__, self._queue.longest_wait, self._queue.under_way)
         self.enqueue = self._queue.add
         """Enqueues a key for a reason that no message brings."""
         self.informer = Informer(name, watched, cache=cache, queue=self._queue)
@@ -121,7 +121,7 @@ class Controller:
         """
         lanes = [self._queue.take, self._queue.take_of_idle_group]
         lanes += [self._queue.take_steady] if self._has_steady_lane else []
-        self._meter.workers(workers * len(lanes))
+        self._meter.workers.set(workers * len(lanes))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
             for take in lanes:
@@ -185,7 +185,8 @@ class Controller:
             self._ended.set()
         if not self._queue.waits(key):
             self.informer.idle(key)
-        self._meter.reconciled(result, self._clock.monotonic() - started)
+        self._meter.results[result].inc()
+        self._meter.seconds.observe(self._clock.monotonic() - started)
 
     def _failed(self, key: Key, problem: BaseException) -> str:
         match problem:
@@ -210,9 +211,10 @@ class Controller:
                 log.error("a reconcile took too long", retry_after=wait)
             case _:
                 wait = self._queue.retry(key, after=min(LONGEST_BACKOFF, 2.0 ** self._queue.failures(key)))
-                self._meter.violated()
+                self._meter.invariants.inc()
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
-        self._meter.failed()
+        self._meter.errors.inc()
+        self._meter.retries.inc()
         return "error"
 
 

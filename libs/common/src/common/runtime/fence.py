@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from common import errors
 from common.clock import steady
-from common.observability import ownership
+from common.observability import metrics
 
 RETRY_SECONDS = 1.0
 
@@ -32,6 +32,6 @@ class Fence:
     def check(self) -> None:
         """Raise `NotOurs` unless writes may pass."""
         if not self.is_open:
-            ownership.FENCED.inc()
+            metrics.FENCED.inc()
             why = "not written: our Lease is not sure, so another replica may own this"
             raise errors.NotOurs(why, after=RETRY_SECONDS)

@@ -15,7 +15,7 @@ import structlog
 from common.api import go_shape
 from common.api.meta import ObjectMeta
 from common.bus.feed import Listener
-from common.observability import metrics, ownership
+from common.observability import metrics
 from common.runtime import cache as caches
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Held, Key, Quarantine, Watched
@@ -94,8 +94,8 @@ class Informer:
 
     def measure(self) -> None:
         """Set the gauges of the partitions."""
-        ownership.PARTITIONS_HELD.labels(self.name).set(len(self.followed))
-        ownership.PARTITIONS_LOADING.labels(self.name).set(self.loading)
+        metrics.PARTITIONS_HELD.labels(self.name).set(len(self.followed))
+        metrics.PARTITIONS_LOADING.labels(self.name).set(self.loading)
 
     # --- which keys --------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import structlog
 
 from common import errors
 from common.bus.hints import Hints
-from common.observability import ownership as metrics
+from common.observability import metrics
 from common.runtime import ownership
 from common.runtime.fence import Fence
 from common.runtime.ownership import LeaseObservation, ReplicaLease

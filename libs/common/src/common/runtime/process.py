@@ -15,7 +15,7 @@ import structlog
 import uvloop
 
 from common import errors
-from common.observability import logging, loop_lag, tracing
+from common.observability import logging, meters, tracing
 from common.settings import Settings
 
 log = structlog.get_logger()
@@ -79,7 +79,7 @@ async def _until_signalled(main: Main, settings: Settings) -> None:
             loop.call_later(CLEANUP_SECONDS, end_at_once)
             task.cancel()
 
-    loop_lag.measure(loop)
+    meters.measure_lag(loop)
     loop.add_signal_handler(signal.SIGUSR1, _log_tasks)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Final, Generic, TypeVar
 
-from common.observability.reconcile_meter import ReconcileMeter
+from common.observability.meters import ReconcileMeter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -128,7 +128,7 @@ class WorkQueue(Generic[K]):
         if self.waits(key):
             return
         now = self._loop.time()
-        self._meter.added()
+        self._meter.adds.inc()
         if key in self._busy:
             self._dirty[key] = now
         else:
@@ -207,7 +207,7 @@ class WorkQueue(Generic[K]):
 
     def _taken(self, key: K) -> K:
         now = self._loop.time()
-        self._meter.waited(now - self._waiting.pop(key))
+        self._meter.wait.observe(now - self._waiting.pop(key))
         self._busy[key] = now
         self._busy_groups[self._group_of(key)] += 1
         self._due.pop(key, None)
@@ -217,7 +217,7 @@ class WorkQueue(Generic[K]):
         """Take a key out of work; notify the workers of idle groups if that was the last of its group, and others wait."""
         began = self._busy.pop(key, None)
         if began is not None:
-            self._meter.worked(self._loop.time() - began)
+            self._meter.work.observe(self._loop.time() - began)
             group = self._group_of(key)
             self._busy_groups[group] -= 1
             if self._busy_groups[group] == 0:

@@ -6,7 +6,8 @@ Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final, Protocol
 
@@ -80,7 +81,22 @@ class Dashboard(Protocol):
         ...
 
 
-class DirectDashboard:
+class _PodRequests(ABC):
+    """The calls to pods, which have no reason for a failure."""
+
+    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        return await self._of_pod(pod, PROXY_HEALTH, most=LARGEST_HEALTH) is not None
+
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
+        exposition = await self._of_pod(pod, METRICS, most=LARGEST_METRICS)
+        return None if exposition is None else ongoing.count(exposition)
+
+    @abstractmethod
+    async def _of_pod(self, pod: ProxyPod, path: str, *, most: int) -> bytes | None:
+        """Return what a pod answers with 200 in time, None for anything else."""
+
+
+class DirectDashboard(_PodRequests):
     """Implements `Dashboard` over the cluster network."""
 
     def __init__(
@@ -102,74 +118,50 @@ class DirectDashboard:
         await self._http.aclose()
 
     async def read(self, head: Head) -> ServeDetails:
-        return _details(await self._call("GET", f"{self._url(head)}?api_type=declarative", head))
+        return _details(await self._call("GET", f"{APPLICATIONS}?api_type=declarative", head))
 
     async def deploy(self, head: Head, config: Json) -> None:
         self._check_write()
-        content = msgspec.json.encode(config, order="sorted")
-        await self._call("PUT", self._url(head), head, content=content)
-
-    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
-        return await self._of_pod(pod, PROXY_HEALTH, most=LARGEST_HEALTH) is not None
-
-    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        exposition = await self._of_pod(pod, METRICS, most=LARGEST_METRICS)
-        return None if exposition is None else ongoing.count(exposition)
+        await self._call("PUT", APPLICATIONS, head, content=msgspec.json.encode(config, order="sorted"))
 
     async def _of_pod(self, pod: ProxyPod, path: str, *, most: int) -> bytes | None:
-        """Return what a pod answers with 200 in time, None for anything else."""
-        url = f"http://{_host(pod.ip)}:{pod.port}{path}"
+        host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         try:
             async with _deadline(self._seconds, pod.ip):
-                answer, body = await self._send("GET", url, most=most)
+                request = self._http.build_request(
+                    "GET", f"http://{host}:{pod.port}{path}", headers=bounded_body.IDENTITY, timeout=self._seconds
+                )
+                answer, body = await self._send(request, most=most)
         except (errors.Unavailable, httpx.HTTPError, httpx.InvalidURL):
             return None
         return body if answer.status_code == OK else None
 
-    def _url(self, head: Head) -> str:
-        return f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{APPLICATIONS}"
-
-    async def _call(self, method: str, url: str, head: Head, *, content: bytes | None = None) -> bytes:
-        headers = _token(head) if content is None else {"Content-Type": "application/json", **_token(head)}
-        seconds = self._seconds if content is None else self._seconds * DEPLOY_SECONDS / DIRECT_SECONDS
-        step = nullcontext() if content is None else tracing.step("write", method=method, path=url)
+    async def _call(self, method: str, path: str, head: Head, *, content: bytes | None = None) -> bytes:
+        where = f"{head.service}:{head.port}"
+        url = f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{path}"
+        headers, seconds, step = {**bounded_body.IDENTITY, **_token(head)}, self._seconds, nullcontext(None)
+        if content is not None:
+            headers = {**bounded_body.IDENTITY, "Content-Type": "application/json", **_token(head)}
+            seconds = self._seconds * DEPLOY_SECONDS / DIRECT_SECONDS
+            step = tracing.step("write", method=method, path=url)
         try:
             async with _deadline(seconds, head.service):
                 with step:
-                    answer, body = await self._send(
-                        method, url, most=LARGEST_STATUS, headers=headers, content=content, seconds=seconds
-                    )
+                    request = self._http.build_request(method, url, headers=headers, content=content, timeout=seconds)
+                    answer, body = await self._send(request, most=LARGEST_STATUS)
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             text = str(problem) or type(problem).__name__
-            raise errors.Unavailable(
-                f"the dashboard at {head.service}:{head.port} does not answer: {text}"
-            ) from problem
+            raise errors.Unavailable(f"the dashboard at {where} does not answer: {text}") from problem
         if answer.is_success:
             return body
         reason = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
         text = f"{answer.status_code} {clipped(answer.reason_phrase, LONGEST_REASON)}: {reason}"
         if answer.is_client_error:
             raise errors.Rejected(text)
-        raise errors.Unavailable(f"the dashboard at {head.service}:{head.port} answered {text}")
+        raise errors.Unavailable(f"the dashboard at {where} answered {text}")
 
-    async def _send(
-        self,
-        method: str,
-        url: str,
-        *,
-        most: int,
-        headers: Mapping[str, str] | None = None,
-        content: bytes | None = None,
-        seconds: float | None = None,
-    ) -> tuple[httpx.Response, bytes]:
+    async def _send(self, request: httpx.Request, *, most: int) -> tuple[httpx.Response, bytes]:
         """Send one request; redirects are not followed: they would take the token along."""
-        request = self._http.build_request(
-            method,
-            url,
-            headers={**bounded_body.IDENTITY, **(headers or {})},
-            content=content,
-            timeout=self._seconds if seconds is None else seconds,
-        )
         answer = await self._http.send(request, stream=True, follow_redirects=False)
         try:
             return answer, await bounded_body.read(answer.headers, answer.aiter_raw(), most=most)
@@ -177,7 +169,7 @@ class DirectDashboard:
             await answer.aclose()
 
 
-class ProxiedDashboard:
+class ProxiedDashboard(_PodRequests):
     """Implements `Dashboard` through the API server's proxy."""
 
     def __init__(self, kube: KubeClient, *, seconds: float = PROXIED_SECONDS) -> None:
@@ -202,20 +194,10 @@ class ProxiedDashboard:
         except (errors.Forbidden, errors.NotFound) as problem:
             raise _unreachable(head, problem) from problem
 
-    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+    async def _of_pod(self, pod: ProxyPod, path: str, *, most: int) -> bytes | None:
         try:
             async with _deadline(self._seconds, pod.name):
-                path = POD.proxy(pod.namespace, pod.name, pod.port, PROXY_HEALTH)
-                await self._kube.request("GET", path, most=LARGEST_HEALTH)
-        except errors.RaybusError:
-            return False
-        return True
-
-    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        try:
-            async with _deadline(self._seconds, pod.name):
-                path = POD.proxy(pod.namespace, pod.name, pod.port, METRICS)
-                return ongoing.count(await self._kube.request("GET", path, most=LARGEST_METRICS))
+                return await self._kube.request("GET", POD.proxy(pod.namespace, pod.name, pod.port, path), most=most)
         except errors.RaybusError:
             return None
 
@@ -244,10 +226,6 @@ def _token(head: Head) -> dict[str, str]:
 
 def _path(head: Head) -> str:
     return SERVICE.proxy(head.namespace, head.service, "dashboard", APPLICATIONS)
-
-
-def _host(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
 
 
 def _details(body: bytes) -> ServeDetails:

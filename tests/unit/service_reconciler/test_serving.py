@@ -5,8 +5,8 @@ import pytest
 from common import labels, ports
 from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
-from common.ray import view
 from service_reconciler import serving
+from common.ray import serve_api
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,8 @@ def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expe
 
 def test_the_port_is_the_containers_or_rays() -> None:
     named = Container(name="ray", ports=[ContainerPort(name="serve", container_port=9000)])
-    assert view.port(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named])), "serve", ports.SERVE) == 9000
-    assert view.port(Pod(metadata=ObjectMeta()), "serve", ports.SERVE) == 8000
+    assert (
+        serve_api.address(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named])), "serve", ports.SERVE).port
+        == 9000
+    )
+    assert serve_api.address(Pod(metadata=ObjectMeta()), "serve", ports.SERVE).port == 8000

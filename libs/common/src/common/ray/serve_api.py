@@ -100,6 +100,13 @@ def _remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
     return found
 
 
+def address(pod: Pod, port: str, default: int) -> ProxyPod:
+    """Return where a pod is asked: at the port of a name that its Ray container declares."""
+    declared = (each for container in pod.spec.containers[:1] for each in container.ports)
+    number = next((each.container_port for each in declared if each.name == port), default)
+    return ProxyPod(namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number)
+
+
 class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
@@ -118,7 +125,7 @@ class ServeApi:
         """Calls under way to hosts that were slow the last time."""
 
     async def poll(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
-        memory = _remembered(self._clusters, cluster.metadata.uid, Memory())
+        memory = self._memory(cluster)
         now = self._clock.monotonic()
         failing = min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
         pause = max(max_age, failing)
@@ -130,7 +137,11 @@ class ServeApi:
             async with self._slot(slow=memory.is_slow):
                 details = await self._dashboard.read(head)
             memory.reading = Reading(details=details)
-            self._learn(memory)
+            if memory.put is not None and not memory.is_judged:  # once may be chance, so it takes the same answer twice
+                reported = deployed_config.fingerprint(details)
+                known = reported if reported == memory.reported_after_put else ""
+                memory.put, memory.reported_after_put = msgspec.structs.replace(memory.put, reported=known), reported
+                memory.is_judged = True
             memory.answered_at = self._clock.monotonic()
         except errors.RaybusError as problem:
             memory.token = None
@@ -154,15 +165,8 @@ class ServeApi:
             return checks.answers
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
-            meta = pod.metadata
-            where = ProxyPod(
-                namespace=meta.namespace,
-                name=meta.name,
-                ip=pod.status.pod_ip,
-                port=view.port(pod, "serve", ports.SERVE),
-            )
             async with self._slot(slow=checks.is_slow):
-                answer = await self._dashboard.is_proxy_healthy(where)
+                answer = await self._dashboard.is_proxy_healthy(address(pod, "serve", ports.SERVE))
         checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
         checks.is_slow = checks.checked_at - now > SLOW
@@ -170,26 +174,19 @@ class ServeApi:
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
-        meta = pod.metadata
-        checks = _remembered(self._pods, f"metrics of {meta.uid}", Checks())
+        checks = _remembered(self._pods, f"metrics of {pod.metadata.uid}", Checks())
         if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
             return None
-        where = ProxyPod(
-            namespace=meta.namespace,
-            name=meta.name,
-            ip=pod.status.pod_ip,
-            port=view.port(pod, "metrics", ports.METRICS),
-        )
         async with self._slot(slow=checks.is_slow):
             began = self._clock.monotonic()
-            found = await self._dashboard.ongoing_requests(where)
+            found = await self._dashboard.ongoing_requests(address(pod, "metrics", ports.METRICS))
         checks.is_slow = self._clock.monotonic() - began > SLOW
         return found
 
     async def submit(
         self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
     ) -> None:
-        memory = _remembered(self._clusters, cluster.metadata.uid, Memory())
+        memory = self._memory(cluster)
         memory.read_at = None
         began, is_full = self._clock.monotonic(), self._is_full(slow=memory.takes_slowly)
         try:
@@ -211,46 +208,30 @@ class ServeApi:
             raise
         finally:
             memory.takes_slowly = is_full or self._clock.monotonic() - began > SLOW
-        memory.refusal = None
-        self._note_put(memory, config, target_capacity)
+        now, last = self._clock.monotonic(), memory.put
+        is_repeated = last is not None and (last.config, last.capacity) == (config, target_capacity)
+        is_recent = memory.put_at is not None and now - memory.put_at < REPEATS_FORGOTTEN
+        count = last.count + 1 if last is not None and is_repeated and is_recent else 1
+        if last is None or last.config != config:
+            memory.reported_after_put = None
+        memory.put = Put(config=config, capacity=target_capacity, count=count)
+        memory.refusal, memory.put_at, memory.is_judged = None, now, False
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
         """Remember why a config was not sent at all, so that it is not tried again at once."""
         wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else LONGEST_RETRY
         retry_at = self._clock.now() + wait
-        _remembered(self._clusters, cluster.metadata.uid, Memory()).refusal = Refusal(
-            config=config, text=str(problem), retry_at=retry_at, is_answer=False
-        )
+        self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
 
     def refused(self, cluster: RayCluster) -> Refusal | None:
-        return _remembered(self._clusters, cluster.metadata.uid, Memory()).refusal
+        return self._memory(cluster).refusal
 
     def put_at(self, cluster: RayCluster) -> float | None:
-        at = _remembered(self._clusters, cluster.metadata.uid, Memory()).put_at
+        at = self._memory(cluster).put_at
         return None if at is None else self._clock.monotonic() - at
 
     def put(self, cluster: RayCluster) -> Put | None:
-        return _remembered(self._clusters, cluster.metadata.uid, Memory()).put
-
-    def _note_put(self, memory: Memory, config: str, capacity: int | None) -> None:
-        now, last = self._clock.monotonic(), memory.put
-        is_repeated = last is not None and (last.config, last.capacity) == (config, capacity)
-        is_recent = memory.put_at is not None and now - memory.put_at < REPEATS_FORGOTTEN
-        count = last.count + 1 if last is not None and is_repeated and is_recent else 1
-        if last is None or last.config != config:
-            memory.reported_after_put = None
-        memory.put = Put(config=config, capacity=capacity, count=count)
-        memory.put_at, memory.is_judged = now, False
-
-    def _learn(self, memory: Memory) -> None:
-        """Remember how Serve reports a config that it was just sent; once may be chance, so it takes the same answer twice."""
-        details, put = memory.reading.details, memory.put
-        if put is None or details is None or memory.is_judged:
-            return
-        memory.is_judged = True
-        reported = deployed_config.fingerprint(details)
-        known = reported if reported == memory.reported_after_put else ""
-        memory.put, memory.reported_after_put = msgspec.structs.replace(put, reported=known), reported
+        return self._memory(cluster).put
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that another replica polls from now on."""
@@ -272,6 +253,9 @@ class ServeApi:
                 yield
         finally:
             self._slow -= slow
+
+    def _memory(self, cluster: RayCluster) -> Memory:
+        return _remembered(self._clusters, cluster.metadata.uid, Memory())
 
     async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Head:
         meta = cluster.metadata

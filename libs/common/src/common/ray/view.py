@@ -135,9 +135,3 @@ def verify_identity(reading: Reading, own: ClusterAddresses, other: ClusterAddre
 def head_is_ready(cluster: RayCluster) -> bool:
     """Return whether the RayCluster reports that its head pod is ready."""
     return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
-
-
-def port(pod: Pod, name: str, default: int) -> int:
-    """Return the port of a name that a pod's Ray container declares."""
-    declared = (each for container in pod.spec.containers[:1] for each in container.ports)
-    return next((each.container_port for each in declared if each.name == name), default)

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from cluster_reconciler import wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
-from common import errors, labels, nesting
+from common import errors, labels, untrusted
 from common.api.opaque import Body, Json
 from common.bus import sharding
 from common.bus.messages import Message
@@ -238,11 +238,11 @@ class Tenancy:
         if source is None:
             return
         raw = msgspec.json.encode(body)
-        if nesting.is_too_deep(raw):
-            raw = nesting.pruned(raw)
+        if untrusted.is_too_deep(raw):
+            raw = untrusted.pruned(raw)
         if is_gone:
             source.gone(raw)
-        elif nesting.CUT in raw:
+        elif untrusted.CUT in raw:
             source.spoiled(raw, "it nests too deep")
         else:
             source.present(raw)

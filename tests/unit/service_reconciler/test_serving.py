@@ -5,8 +5,8 @@ import pytest
 from common import labels, ports
 from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
-from service_reconciler import serving
 from common.ray import serve_api
+from service_reconciler import serving
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from common import nesting
+from common import untrusted
 
 LEVELS: Final = 16
 """The deepest record of ours has four."""
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=AnnotationRecord)
 def decode(text: str, kind: type[T]) -> T | None:
     """Return the record in an annotation, None where it is none of ours."""
     body = text.encode(errors="replace")
-    if nesting.is_too_deep(body, LEVELS):
+    if untrusted.is_too_deep(body, LEVELS):
         return None
     try:
         return msgspec.json.decode(body, type=kind)

@@ -37,25 +37,19 @@ def updated(
     """Return the conditions with some set; without a `generation` each keeps that it was observed at."""
     found = list(conditions)
     for update in updates:
-        found = _set(found, update, now=now, generation=generation)
+        old = find(found, update.type)
+        is_same = old is not None and old.status == update.status
+        known_generation = 0 if old is None else old.observed_generation
+        new = Condition(
+            type=str(update.type),
+            status=update.status,
+            reason=str(update.reason),
+            message=clipped(update.message, LONGEST_MESSAGE),
+            observed_generation=known_generation if generation is None else generation,
+            last_transition_time=old.last_transition_time if old is not None and is_same else whole_seconds(now),
+        )
+        found = [*found, new] if old is None else [new if each.type == update.type else each for each in found]
     return found
-
-
-def _set(
-    conditions: list[Condition], update: ConditionUpdate, *, now: datetime, generation: int | None
-) -> list[Condition]:
-    old = find(conditions, update.type)
-    is_same = old is not None and old.status == update.status
-    known_generation = 0 if old is None else old.observed_generation
-    new = Condition(
-        type=str(update.type),
-        status=update.status,
-        reason=str(update.reason),
-        message=clipped(update.message, LONGEST_MESSAGE),
-        observed_generation=known_generation if generation is None else generation,
-        last_transition_time=old.last_transition_time if old is not None and is_same else whole_seconds(now),
-    )
-    return [*conditions, new] if old is None else [new if each.type == update.type else each for each in conditions]
 
 
 def without(conditions: Sequence[Condition], *kinds: str) -> list[Condition]:

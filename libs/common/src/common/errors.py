@@ -1,19 +1,9 @@
 """The four kinds of error, and the party at fault in each.
 
     RaybusError
-    ├── Retryable           the cluster was busy, or our read was stale: try again, with backoff
-    │   ├── Conflict        the object changed since we read it (409)
-    │   ├── AlreadyExists   a create met an object of that name (409)
-    │   ├── NotFound        the object is gone (404)
-    │   ├── Throttled       the server asked for a wait (429)
-    │   ├── NotOurs         we cannot be sure any more that the object is ours to write
-    │   └── Unavailable     no answer, or a server's fault (5xx, connection, time-out)
-    │       └── OutOfRoom   the server stores nothing more until there is room
-    ├── Terminal            only the user can correct it: condition, event, wait for a change
-    │   ├── InvalidSpec     the object breaks a rule of its kind
-    │   ├── Rejected        the API server refused what the user asked for (422)
-    │   └── Forbidden       not allowed, or over quota (403); retried slowly, since a quota may be lifted
-    └── Invariant           our own bug
+    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom)
+    ├── Terminal: InvalidSpec, Rejected, Forbidden
+    └── Invariant
 
 Adapters translate into these; `common.runtime.controller` alone decides what happens next. "Not yet" is not an error: it is
 the time at which a reconcile is to be repeated.
@@ -28,7 +18,7 @@ class RaybusError(Exception):
 
 
 class Retryable(RaybusError):
-    """The cluster was busy or our read was stale; `after` is the shortest wait in seconds, if the server named one."""
+    """The cluster was busy or our read was stale: try again, with backoff; `after` is the shortest wait in seconds, if the server named one."""
 
     def __init__(self, message: str, *, after: float | None = None) -> None:
         super().__init__(message)
@@ -36,19 +26,19 @@ class Retryable(RaybusError):
 
 
 class Conflict(Retryable):
-    """The object changed since we read it."""
+    """The object changed since we read it (409)."""
 
 
 class AlreadyExists(Retryable):
-    """A create met an object of that name."""
+    """A create met an object of that name (409)."""
 
 
 class NotFound(Retryable):
-    """The object is gone."""
+    """The object is gone (404)."""
 
 
 class Throttled(Retryable):
-    """The server asked for a wait."""
+    """The server asked for a wait (429)."""
 
 
 class NotOurs(Retryable):
@@ -56,7 +46,7 @@ class NotOurs(Retryable):
 
 
 class Unavailable(Retryable):
-    """No answer, or the server's fault."""
+    """No answer, or the server's fault (5xx, connection, time-out)."""
 
 
 class OutOfRoom(Unavailable):
@@ -64,7 +54,7 @@ class OutOfRoom(Unavailable):
 
 
 class Terminal(RaybusError):
-    """Only the user can correct it."""
+    """Only the user can correct it: condition, event, wait for a change."""
 
 
 class InvalidSpec(Terminal):
@@ -72,11 +62,11 @@ class InvalidSpec(Terminal):
 
 
 class Rejected(Terminal):
-    """The API server refused what the object asks for."""
+    """The API server refused what the object asks for (422)."""
 
 
 class Forbidden(Terminal):
-    """We may not do that, or a quota is used up."""
+    """We may not do that, or a quota is used up (403); retried slowly, since a quota may be lifted."""
 
 
 class Invariant(RaybusError):

@@ -15,19 +15,13 @@ def pod_prefix(prefix: str, node_type: str) -> str:
 def checked(name: str) -> str:
     """Shorten a name to its last 50 characters that start with a letter (KubeRay's CheckName)."""
     name = name[-50:]
-    if name[:1].isdigit():
-        name = "r" + name[1:]
-    if name[:1] in string.punctuation:
-        name = "r" + name[1:]
-    return name
+    return "r" + name[1:] if name[:1].isdigit() or name[:1] in string.punctuation else name
 
 
 def checked_label(value: str) -> str:
     """Shorten a label value, or a Job's name, to its last 63 characters (KubeRay's CheckLabel and TrimJobName)."""
     value = value[-63:]
-    if value[:1] and value[0] in string.punctuation:
-        value = "r" + value[1:]
-    return value
+    return "r" + value[1:] if value and value[0] in string.punctuation else value
 
 
 def head_service(cluster: str) -> str:

@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from common import bounded_body, errors
+from common import errors, untrusted
 from common.observability import health
 from common.observability.metrics import Family
 
@@ -249,7 +249,7 @@ class Monitor:
                 await asyncio.sleep(OBSERVE_SECONDS)
 
     async def _get(self, client: httpx.AsyncClient, path: str) -> bytes:
-        async with client.stream("GET", f"{self._url}{path}", headers=bounded_body.IDENTITY) as answer:
+        async with client.stream("GET", f"{self._url}{path}", headers=untrusted.IDENTITY) as answer:
             if not answer.is_success:
                 raise errors.Unavailable(f"{path} answered {answer.status_code}")
-            return await bounded_body.read(answer.headers, answer.aiter_raw(), most=LARGEST_ANSWER)
+            return await untrusted.read(answer.headers, answer.aiter_raw(), most=LARGEST_ANSWER)

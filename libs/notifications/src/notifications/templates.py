@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from common import errors
-from common.clipping import clipped
+from common.untrusted import clipped
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import CloudEvent, Data
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from common import clipping, conditions, durations, labels
+from common import conditions, durations, labels, untrusted
 from common.api.event import Event, normal, warning
 from common.api.ray_service import RayServiceStatus
 from common.runtime.actions import ActionEvents, Report
@@ -70,7 +70,7 @@ def _of_foreign_names(observed: Observed) -> Iterator[Event]:
     meta = observed.service.metadata
     for name in sorted(observed.foreign_names):
         note = (
-            f"The status names RayCluster {meta.namespace}/{clipping.clipped(name, LONGEST_NAME)}, which RayService {meta.name} does not own: "
+            f"The status names RayCluster {meta.namespace}/{untrusted.clipped(name, LONGEST_NAME)}, which RayService {meta.name} does not own: "
             "the cluster is left alone and the status is corrected; restrict write access to rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)

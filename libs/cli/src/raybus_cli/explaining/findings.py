@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common import clipping, conditions, labels
+from common import conditions, labels, untrusted
 from common.api.core import Pod
 from common.api.ray_service import AppStatus
 from raybus_cli.explaining import cause as causes
@@ -273,7 +273,7 @@ def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
 
 def _last_exception(message: str) -> str:
     """Return a text as one line: of a traceback its last exception."""
-    lines = [line for line in clipping.plain(message).splitlines() if line.strip()]
+    lines = [line for line in untrusted.plain(message).splitlines() if line.strip()]
     if any(line.startswith(_TRACEBACK) for line in lines):
         lines = [line for line in lines if _EXCEPTION.match(line)][-1:] or lines[-1:]
     return " ".join(" ".join(lines).split())

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from common import clipping
+from common import untrusted
 
 LONGEST: Final = 2**20
 """Bytes of a line; a longer one is divided, so that no log can fill the memory."""
@@ -77,4 +77,4 @@ def render(source: Source, line: bytes, form: Form) -> bytes:
 
 
 def _plain(text: str) -> str:
-    return clipping.plain(text.removesuffix("\r"))
+    return untrusted.plain(text.removesuffix("\r"))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from common import errors
-from common.clipping import clipped
 from common.kube.client import KubeClient
 from common.kube.resources import POD
+from common.untrusted import clipped
 from raybus_cli.access import problems
 from raybus_cli.logs import lines
 from raybus_cli.logs.lines import Form, Splitter

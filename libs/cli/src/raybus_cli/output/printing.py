@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from common import clipping
+from common import untrusted
 
 PIPE_WIDTH: Final = 10_000
 """Columns of a line that goes into a file or a pipe, which has no width."""
@@ -60,12 +60,12 @@ class _Console(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for each in super().render(renderable, options):
-            yield each if each.control is not None else Segment(clipping.plain(each.text), each.style)
+            yield each if each.control is not None else Segment(untrusted.plain(each.text), each.style)
 
 
 def message(text: str, *, err: bool = False) -> None:
     """Print a line for people; no part of it can move the cursor."""
-    typer.echo(clipping.plain(text), err=err)
+    typer.echo(untrusted.plain(text), err=err)
 
 
 def console(*, width: int | None = None) -> Console:

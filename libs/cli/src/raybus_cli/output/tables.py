@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from common import clipping
+from common import untrusted
 
 GAP: Final = 3
 """Blanks between two columns."""
@@ -63,7 +63,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def _one_line(text: str) -> str:
-    return " ".join(clipping.plain(text).split())
+    return " ".join(untrusted.plain(text).split())
 
 
 def _length(widths: Sequence[int], kept: Sequence[int]) -> int:

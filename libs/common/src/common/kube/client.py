@@ -22,7 +22,7 @@ from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from yarl import URL
 
-from common import bounded_body, errors
+from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
 from common.kube import errors as answers
@@ -277,7 +277,7 @@ class KubeClient:
     @asynccontextmanager
     async def _send(self, call: _Call) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Send one request; redirects are not followed: they would take our credentials along."""
-        session, plain = (self._session, {}) if call.most is None else (self._foreign, bounded_body.IDENTITY)
+        session, plain = (self._session, {}) if call.most is None else (self._foreign, untrusted.IDENTITY)
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **call.headers}
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
@@ -325,7 +325,7 @@ class KubeClient:
 async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:
     if most is None:
         return await answer.read()
-    return await bounded_body.read(answer.headers, answer.content.iter_any(), most=most)
+    return await untrusted.read(answer.headers, answer.content.iter_any(), most=most)
 
 
 def _proxy(configuration: Configuration) -> str | None:

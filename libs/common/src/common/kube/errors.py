@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from common import errors
-from common.clipping import clipped
+from common.untrusted import clipped
 
 LONGEST_MESSAGE: Final = 4096
 """Characters that are kept of the text of a refusal; through the API server's proxy any server may have written it."""

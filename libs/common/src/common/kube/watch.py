@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from common import errors, nesting
+from common import errors, untrusted
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 
@@ -242,8 +242,10 @@ class Watch:
         self._received()
 
     def _show(self, raw: bytes) -> None:
-        if nesting.CUT in raw:
-            self._sink.spoiled(raw, f"it nests deeper than {nesting.LIMIT} levels; remove the deepest lists and maps")
+        if untrusted.CUT in raw:
+            self._sink.spoiled(
+                raw, f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
+            )
         else:
             self._sink.present(raw)
 
@@ -318,5 +320,5 @@ class Watch:
 
 def _readable(answer: bytes, *, around: int) -> bytes:
     """Return an answer without what nests too deep in an object; so many levels stand around objects."""
-    limit = nesting.LIMIT + around
-    return nesting.pruned(answer, limit) if nesting.is_too_deep(answer, limit) else answer
+    limit = untrusted.DEEPEST + around
+    return untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer

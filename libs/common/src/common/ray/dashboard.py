@@ -14,9 +14,8 @@ from typing import Final, Protocol
 import httpx
 import msgspec
 
-from common import bounded_body, errors, names
+from common import errors, names, untrusted
 from common.api.opaque import Json
-from common.clipping import clipped
 from common.kube.client import KubeClient
 from common.kube.resources import POD, SERVICE
 from common.observability import tracing
@@ -24,6 +23,7 @@ from common.ray import ongoing, serve_status
 from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
 from common.settings import Settings
+from common.untrusted import clipped
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
@@ -129,7 +129,7 @@ class DirectDashboard(_PodRequests):
         try:
             async with _deadline(self._seconds, pod.ip):
                 request = self._http.build_request(
-                    "GET", f"http://{host}:{pod.port}{path}", headers=bounded_body.IDENTITY, timeout=self._seconds
+                    "GET", f"http://{host}:{pod.port}{path}", headers=untrusted.IDENTITY, timeout=self._seconds
                 )
                 answer, body = await self._send(request, most=most)
         except (errors.Unavailable, httpx.HTTPError, httpx.InvalidURL):
@@ -139,9 +139,9 @@ class DirectDashboard(_PodRequests):
     async def _call(self, method: str, path: str, head: Head, *, content: bytes | None = None) -> bytes:
         where = f"{head.service}:{head.port}"
         url = f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{path}"
-        headers, seconds, step = {**bounded_body.IDENTITY, **_token(head)}, self._seconds, nullcontext(None)
+        headers, seconds, step = {**untrusted.IDENTITY, **_token(head)}, self._seconds, nullcontext(None)
         if content is not None:
-            headers = {**bounded_body.IDENTITY, "Content-Type": "application/json", **_token(head)}
+            headers = {**untrusted.IDENTITY, "Content-Type": "application/json", **_token(head)}
             seconds = self._seconds * DEPLOY_SECONDS / DIRECT_SECONDS
             step = tracing.step("write", method=method, path=url)
         try:
@@ -164,7 +164,7 @@ class DirectDashboard(_PodRequests):
         """Send one request; redirects are not followed: they would take the token along."""
         answer = await self._http.send(request, stream=True, follow_redirects=False)
         try:
-            return answer, await bounded_body.read(answer.headers, answer.aiter_raw(), most=most)
+            return answer, await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
         finally:
             await answer.aclose()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import nesting
+from common import untrusted
 
 
 def deep(levels: int) -> bytes:
@@ -28,14 +28,14 @@ def deep(levels: int) -> bytes:
     ],
 )
 def test_the_depth_is_what_a_decoder_would_recurse(text: bytes, *, expected: bool) -> None:
-    assert nesting.is_too_deep(text) is expected
+    assert untrusted.is_too_deep(text) is expected
 
 
 def test_what_is_above_the_limit_survives_and_the_rest_is_cut() -> None:
     text = b'{"metadata":{"name":"one]"},"spec":{"a":' + deep(3000) + b',"b":[1,"\\"["]}}'
-    assert json.loads(nesting.pruned(text, 3)) == {
+    assert json.loads(untrusted.pruned(text, 3)) == {
         "metadata": {"name": "one]"},
-        "spec": {"a": [msgspec.json.decode(nesting.CUT)], "b": [1, '"[']},
+        "spec": {"a": [msgspec.json.decode(untrusted.CUT)], "b": [1, '"[']},
     }
 
 
@@ -57,8 +57,8 @@ def depth_of(value: Any) -> int:
 @given(value=JSON, limit=st.integers(1, 6))
 def test_any_text_is_judged_by_its_depth_and_pruned_to_it(value: Any, limit: int) -> None:
     for text in (json.dumps(value).encode(), msgspec.json.encode(value)):
-        assert nesting.is_too_deep(text, limit) is (depth_of(value) > limit)
-        left = nesting.pruned(text, limit)
-        assert not nesting.is_too_deep(left, limit)
+        assert untrusted.is_too_deep(text, limit) is (depth_of(value) > limit)
+        left = untrusted.pruned(text, limit)
+        assert not untrusted.is_too_deep(left, limit)
         if depth_of(value) <= limit:
             assert left == text

@@ -1,16 +1,18 @@
 """docs/reference/conditions.md: every condition, its reasons, and every Kubernetes Event that the services write.
 
-The reasons are the code's enums; this module has their meanings. The page's test fails on a reason without a meaning, on a meaning without
+The reasons are the code's enums and tables; this module has their meanings. The page's test fails on a reason without a meaning, on a meaning without
 its reason, and on an error reason that docs/troubleshooting.md lacks.
 """
 
 import re
-from enum import StrEnum
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
+from cluster_reconciler.events import Reported, Warned
 from service_reconciler import reasons as of_services
 from support.docs import markdown
 from traffic_manager import events as of_traffic
@@ -141,10 +143,16 @@ WARNINGS: Final = {
 }
 """Events that may need an action; Events with the prefix `FailedTo` are Warnings too."""
 
-_EVENTS: Final[dict[str, type[StrEnum]]] = {
+_OF_CLUSTERS: Final = [
+    reason
+    for each in (*vars(cluster_events).values(), *cluster_events.CREATED.values())
+    if isinstance(each, Warned | Reported)
+    for reason in (each.reasons if isinstance(each, Reported) else (each.reason,))
+]
+_EVENTS: Final[dict[str, Iterable[str]]] = {
     "service-reconciler, about a RayService": of_services.EventReason,
     "traffic-manager, about a RayService": of_traffic.EventReason,
-    "cluster-reconciler, about a RayCluster": of_clusters.EventReason,
+    "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }
 _FAMILY: Final = re.compile(r"(FailedTo)?(Create|Update|Delete)d?([A-Z]\w*)")
 _THINGS: Final = {

@@ -40,17 +40,7 @@ from common.kube.resources import (
     Resource,
 )
 from common.ray import cluster_traits as traits
-from common.runtime.actions import (
-    Action,
-    ActionEvents,
-    Create,
-    Delete,
-    EmitEvent,
-    IfExists,
-    Parallel,
-    Refuse,
-    Replace,
-)
+from common.runtime.actions import Action, ActionEvents, Create, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
 
 
 def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:

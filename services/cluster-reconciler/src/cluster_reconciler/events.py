@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler.reasons import EventReason, ReplicaFailure
+from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.resources.ingress import ROUTE
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
@@ -26,7 +26,7 @@ from common.runtime.actions import ActionEvents
 class Warned(msgspec.Struct, frozen=True):
     """A Warning about a cluster."""
 
-    reason: EventReason
+    reason: str
     note: str
     action: str = "Validate"
 
@@ -36,25 +36,28 @@ class Warned(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """The Events of a write. Their reasons follow from action and thing: `CreatedHeadPod` and `FailedToCreateHeadPod`."""
+    """The Events of a write. Reasons follow from action and thing: `CreatedHeadPod`, `FailedToCreateHeadPod`, in a condition `FailedCreateHeadPod`."""
 
     action: str
     thing: str
     note: str
     failed_note: str
+    failed_thing: str = ""
     condition_reason: str = ""
-    is_of_many: bool = False
-    """Whether one request deletes several; the failure is named for that."""
+
+    @property
+    def reasons(self) -> tuple[str, str]:
+        """Return the reason of the success, and that of the failure."""
+        return f"{self.action}d{self.thing}", f"FailedTo{self.action}{self.failed_thing or self.thing}"
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Events; `more` is what else the notes name."""
         more |= _places(cluster, child)
-        reason = EventReason(f"{self.action}d{self.thing}")
-        failed = EventReason(f"FailedTo{self.action}{self.thing}{'Collection' if self.is_of_many else ''}")
+        reason, failed = self.reasons
         return ActionEvents(
             success=normal(reason, self.action, self.note.format(**more)),
             failure=warning(failed, self.action, self.failed_note.format(**more)),
-            condition_reason=self.condition_reason,
+            condition_reason=self.condition_reason or f"Failed{self.action}{self.thing}",
         )
 
 
@@ -64,62 +67,58 @@ def _places(cluster: RayCluster, child: str) -> dict[str, str]:
 
 
 _INVALID: Final = "The RayCluster {what} is invalid {cluster}: {problem}"
-INVALID_METADATA: Final = Warned(EventReason.INVALID_METADATA, _INVALID)
-INVALID_SPEC: Final = Warned(EventReason.INVALID_SPEC, _INVALID)
-INVALID_STATUS: Final = Warned(EventReason.INVALID_STATUS, "The RayCluster status is invalid {cluster}, {problem}")
-UNWISE_SPEC: Final = Warned(EventReason.INVALID_SPEC, "RayCluster spec warning {cluster}: {problem}")
+INVALID_METADATA: Final = Warned("InvalidRayClusterMetadata", _INVALID)
+INVALID_SPEC: Final = Warned("InvalidRayClusterSpec", _INVALID)
+INVALID_STATUS: Final = Warned("InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}")
+UNWISE_SPEC: Final = Warned("InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}")
 UNSUPPORTED: Final = Warned(
-    EventReason.UNSUPPORTED, "The RayCluster {cluster} asks for what is not supported: {problem}"
+    "UnsupportedRayClusterSpec", "The RayCluster {cluster} asks for what is not supported: {problem}"
 )
-LIMIT_EXCEEDED: Final = Warned(
-    EventReason.LIMIT_EXCEEDED, "No pod of RayCluster {cluster} is created or deleted: {problem}"
-)
+LIMIT_EXCEEDED: Final = Warned("LimitExceeded", "No pod of RayCluster {cluster} is created or deleted: {problem}")
 SERVICE_ACCOUNT_MISSING: Final = Warned(
-    EventReason.SERVICE_ACCOUNT_NOT_FOUND,
+    "AutoscalerServiceAccountNotFound",
     "Failed to reconcile RayCluster {cluster}. If users specify ServiceAccountName for the head Pod, they "
     "need to create a ServiceAccount themselves. However, ServiceAccount {account} is not found. Please create one. "
     "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details.",
 )
-NO_DRAIN: Final = Warned(
-    EventReason.GRACEFUL_DRAIN_UNAVAILABLE, "The RayCluster {cluster} cannot drain gracefully: {problem}"
-)
+NO_DRAIN: Final = Warned("GracefulDrainUnavailable", "The RayCluster {cluster} cannot drain gracefully: {problem}")
 NETWORK_POLICY_TAKEN: Final = Warned(
-    EventReason.NETWORK_POLICY_NAME_COLLISION,
+    "NetworkPolicyNameCollision",
     "NetworkPolicy {child} already exists and is not owned by this RayCluster, network isolation "
     "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision",
 )
 CLAIM_MISSING: Final = Warned(
-    EventReason.FAILED_TO_CREATE_PVC,
+    "FailedToCreatePVC",
     'GcsFaultToleranceOptions.Storage.ClaimName "{claim}" not found in namespace {namespace}; '
     "the head Pod will not start until it exists",
 )
 CLAIM_DIFFERS: Final = Warned(
-    EventReason.FAILED_TO_CREATE_PVC,
+    "FailedToCreatePVC",
     "GCS storage PVC {child} already exists and cannot be reconfigured in place "
     "({drift}); delete the PVC to recreate it with the new settings",
     "Update",
 )
 CLAIM_TAKEN: Final = Warned(
-    EventReason.FAILED_TO_CREATE_PVC,
+    "FailedToCreatePVC",
     "GCS storage PVC {child} is controlled by {owner}; "
     "delete the PVC, or name another in gcsFaultToleranceOptions.storage.claimName",
     "Update",
 )
 ROLE_TAKEN: Final = Warned(
-    EventReason.FAILED_TO_CREATE_ROLE,
+    "FailedToCreateRole",
     "Role {child} exists and is not owned by RayCluster {cluster}; "
     "a RoleBinding would grant its rules to the head pod: delete or rename the Role, or rename the RayCluster",
     "Create",
 )
 INGRESS_TAKEN: Final = Warned(
-    EventReason.FAILED_TO_CREATE_INGRESS,
+    "FailedToCreateIngress",
     "Ingress {child} already exists and is not owned by this RayCluster; not modifying it",
     "Create",
 )
-NO_SERVE_PORT: Final = Warned(EventReason.FAILED_TO_CREATE_SERVICE, "{problem}", "Create")
-POD_GROUP_FAILED: Final = Warned(EventReason.FAILED_TO_CREATE_POD_GROUP, "{problem}, ", "Create")
+NO_SERVE_PORT: Final = Warned("FailedToCreateService", "{problem}", "Create")
+POD_GROUP_FAILED: Final = Warned("FailedToCreatePodGroup", "{problem}, ", "Create")
 FORCE_DELETED: Final = Warned(
-    EventReason.FORCE_DELETED,
+    "ForceDeletedStuckCluster",
     "Force-removed GCS FT finalizer after {waited} due to Redis cleanup timeout; "
     'Redis storage namespace "{storage}" may need manual cleanup',
     "Cleanup",
@@ -154,47 +153,30 @@ DELETED_NETWORK_POLICY: Final = Reported(
     "Delete", "NetworkPolicy", "Deleted NetworkPolicy {child}", "Failed to delete NetworkPolicy {child}: "
 )
 CREATED_HEAD: Final = Reported(
-    "Create",
-    "HeadPod",
-    "Created head Pod {child}",
-    "Failed to create head Pod {namespace}/, ",
-    ReplicaFailure.CREATE_HEAD_POD,
+    "Create", "HeadPod", "Created head Pod {child}", "Failed to create head Pod {namespace}/, "
 )
 """A pod that is not made has no name in KubeRay's text."""
 CREATED_WORKER: Final = Reported(
-    "Create",
-    "WorkerPod",
-    "Created worker Pod {child}",
-    "Failed to create worker Pod for the cluster {cluster}, ",
-    ReplicaFailure.CREATE_WORKER_POD,
+    "Create", "WorkerPod", "Created worker Pod {child}", "Failed to create worker Pod for the cluster {cluster}, "
 )
 DELETED_HEAD: Final = Reported(
-    "Delete",
-    "HeadPod",
-    "Deleted head Pod {child}; {state}",
-    "Failed deleting head Pod {child}; {state}, ",
-    ReplicaFailure.DELETE_HEAD_POD,
+    "Delete", "HeadPod", "Deleted head Pod {child}; {state}", "Failed deleting head Pod {child}; {state}, "
 )
 DELETED_WORKER: Final = Reported(
-    "Delete",
-    "WorkerPod",
-    "Deleted {what} {child}{more}",
-    "Failed deleting {what} {child}{failed_more}, ",
-    ReplicaFailure.DELETE_WORKER_POD,
+    "Delete", "WorkerPod", "Deleted {what} {child}{more}", "Failed deleting {what} {child}{failed_more}, "
 )
 DELETED_GROUP: Final = Reported(
     "Delete",
     "WorkerPod",
     "Deleted all pods for suspended worker group {group} in RayCluster {cluster}",
     "Failed deleting worker Pods for suspended group {group} in RayCluster {cluster}, ",
-    ReplicaFailure.DELETE_WORKER_POD,
-    is_of_many=True,
+    "WorkerPodCollection",
 )
 DELETED_ALL: Final = Reported(
     "Delete",
     "Pod",
     "Deleted {what} for RayCluster {cluster} due to {why}",
     "Failed deleting Pods due to {why} for RayCluster {cluster}, ",
+    "PodCollection",
     ReplicaFailure.DELETE_ALL_PODS,
-    is_of_many=True,
 )

@@ -43,14 +43,7 @@ class App(replica.App, frozen=True, kw_only=True):
     ports: Ports
 
 
-def assemble(
-    kube: Kube,
-    config: Config,
-    *,
-    clock: Clock,
-    instance: str,
-    registry: CollectorRegistry = REGISTRY,
-) -> App:
+def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registry: CollectorRegistry = REGISTRY) -> App:
     """Put the reconciler together."""
     cache = Cache()
     source = f"{EVENT_SOURCE}-{instance}"

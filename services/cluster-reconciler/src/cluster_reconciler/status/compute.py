@@ -8,7 +8,7 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import ConditionType, EventReason, State
+from cluster_reconciler.reasons import ConditionType, ReplicaFailure, State
 from cluster_reconciler.status import conditions as of_cluster
 from cluster_reconciler.status.conditions import Failure
 from common import conditions
@@ -102,7 +102,7 @@ def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence
     known = of_cluster.suspended(conditions.updated(known, *updates, now=now), observed, now=now)
     if not outcome.unsupported:
         return conditions.without(known, ConditionType.UNSUPPORTED)
-    update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", EventReason.UNSUPPORTED, outcome.unsupported)
+    update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", ReplicaFailure.UNSUPPORTED, outcome.unsupported)
     return conditions.updated(known, update, now=now)
 
 

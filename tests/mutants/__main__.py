@@ -37,6 +37,7 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{TRAFFIC}/migration": STEPS,
     f"{TRAFFIC}/status": STEPS,
     f"{SERVICE}/promotion": PROMOTION,
+    f"{SERVICE}/draining.py": PROMOTION,
     f"{SERVICE}/problems.py": PROMOTION,
     f"{SERVICE}/serving.py": PROMOTION,
     f"{SERVICE}/status": PROMOTION,

@@ -16,7 +16,7 @@ from scenario.simulation.issue_f import CASES
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
-from service_reconciler.promotion import dangling
+from service_reconciler import draining
 from traffic_manager.migration import weights
 from traffic_manager.migration.state import Migration, Split
 
@@ -236,7 +236,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         return None
 
-    monkeypatch.setattr(dangling, "_requeue_at", never)
+    monkeypatch.setattr(draining, "_requeue_at", never)
 
 
 @pytest.mark.parametrize(

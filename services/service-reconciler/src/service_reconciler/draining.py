@@ -1,57 +1,152 @@
-"""What is written about unneeded clusters: deadlines, marks on pods that drain, the upgrade's receipt, and Events."""
+"""What happens to unneeded clusters: they get a deadline, drain, and are deleted, with the receipt of their upgrade and Events.
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+The deadline is an annotation on the cluster, so a restart does not forget it. It counts from the first reconcile after promotion at which nothing
+sends the cluster requests any more, with the slack that KubeRay has (spec rayservice §16; acceptance 29, 30). Behind a weighted route, or if its
+pods can be marked, a cluster drains: without a route its pods are marked as soon as it is unneeded, so that their proxies close connections. After
+the usual delay it is deleted once nothing is in flight, or at a cap. What is in flight is read anew at each reconcile.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from common import labels
 from common.api.event import Event, normal, warning
-from common.api.meta import rfc3339
+from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
-from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch, Report
+from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch, Plan, Report, earliest
 from common.upgrade.receipt import Receipt
-from service_reconciler import events, upgrade_events
+from service_reconciler import decided, events, upgrade_events
 from service_reconciler.observed import DrainingCluster, Observed, drains
 from service_reconciler.promotion import dangling
 from service_reconciler.promotion import receipt as receipts
-from service_reconciler.promotion.dangling import Cleanup, Kept
-from service_reconciler.reasons import EventReason
+from service_reconciler.reasons import ConditionType, EventReason
+
+CLEANUP: Final = "cleanup"
+"""The chain of these writes: a quota that refuses a new cluster may wait for the end of an old one."""
+LATE: Final = timedelta(seconds=30)
+"""How long an unneeded cluster may get requests before the user gets an Event."""
 
 
-def writes(observed: Observed, cleanup: Cleanup, *, now: datetime) -> list[Action]:
-    """Return the writes of a clean-up; a receipt comes before its cluster goes, for a restart in between must not lose it."""
-    actions: list[Action] = [each for kept in cleanup.kept for each in _kept(kept)]
-    for mark in cleanup.mark:
-        report = events.CLUSTER_UPDATED.failure("old", mark.cluster.metadata.namespaced_name)
-        if mark.draining is not None:
-            report = msgspec.structs.replace(report, success=_began(observed, mark.draining, mark.due))
-        actions += upgrade_events.drain_started(observed, mark, now=now)
-        actions.append(_annotated(mark.cluster, mark.annotations, report))
-    unmarked = (*cleanup.delete, *(each.cluster for each in cleanup.kept))
-    actions += _pod_marks(observed, without={each.metadata.uid for each in unmarked}, now=now)
-    for receipt in cleanup.receipts:
-        actions += _received(observed, receipt)
-    actions += [deletion(each) for each in cleanup.delete]
-    actions += [EmitEvent(event=_ended(each)) for each in cleanup.drained]
-    if observed.active is not None:
-        actions += _upgrade_over(observed, observed.active.cluster, cleanup, now=now)
+def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
+    """Give each unneeded cluster a deadline, and delete those past their deadline, once they have drained.
+
+    The clock of a cluster starts when nothing sends it requests any more; requests that come back stop it.
+    A receipt comes before its cluster goes, for a restart in between must not lose it.
+    """
+    kept: list[Action] = []
+    marked: list[Action] = []
+    received: list[Action] = []
+    ended: list[Action] = []
+    deleted: list[RayCluster] = []
+    unmarked: set[str] = set()
+    later: list[datetime] = []
+    for cluster in observed.unneeded:
+        uid = cluster.metadata.uid
+        if cluster.metadata.deletion_timestamp is not None:
+            continue
+        if (sender := observed.requests_from(cluster.metadata.name)) is not None:
+            kept += _kept(observed, cluster, sender, now=now)
+            later.append(now + dangling.RECHECK)
+            unmarked.add(uid)
+            continue
+        draining = next((each for each in observed.draining if each.cluster.metadata.uid == uid), None)
+        due, lacking = _deadline(observed, cluster, draining, now=now)
+        if lacking:
+            report = events.CLUSTER_UPDATED.failure("old", cluster.metadata.namespaced_name)
+            if draining is not None and labels.DRAINING_SINCE in lacking:
+                report = msgspec.structs.replace(report, success=_began(observed, draining, due))
+            marked += upgrade_events.drain_started(observed, cluster, lacking, now=now)
+            marked.append(_annotated(cluster, lacking, report))
+        again = max(due, now) if lacking else _requeue_at(observed, cluster, draining, due, now=now)
+        if again is not None:
+            later.append(again)
+            continue
+        deleted.append(cluster)
+        unmarked.add(uid)
+        found = receipts.finished(cluster, draining.ongoing if draining is not None else None, now=now)
+        received += _received(observed, found) if found is not None and not receipts.is_written(observed, found) else []
+        ended += [EmitEvent(event=_ended(draining))] if draining is not None else []
+    marks = _pod_marks(observed, without=unmarked, now=now)
+    over = _upgrade_over(observed, {each.metadata.name for each in deleted}, now=now)
+    actions = (*kept, *marked, *marks, *received, *map(deletion, deleted), *ended, *over)
+    chained = tuple(msgspec.structs.replace(each, chain=CLEANUP) for each in actions)
+    return Plan(actions=chained, requeue_at=min(later, default=None))
+
+
+def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
+    """Return the deletion of a cluster."""
+    meta = cluster.metadata
+    return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name))
+
+
+def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
+    """Stop the clock of a cluster that gets requests, and report it if traffic-manager and the Gateway should have ended that."""
+    actions: list[Action] = []
+    held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in cluster.metadata.annotations]
+    if held:
+        actions.append(
+            _annotated(
+                cluster, dict.fromkeys(held), events.CLUSTER_UPDATED.failure("old", cluster.metadata.namespaced_name)
+            )
+        )
+    changes = (observed.record.changed_at, decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS))
+    if now - max((each for each in changes if each is not None), default=now) >= LATE:
+        note = f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: it gets requests from {sender}"
+        actions.append(EmitEvent(event=warning(EventReason.OLD_CLUSTER_KEPT, "Drain", note)))
     return actions
 
 
-def _upgrade_over(observed: Observed, active: RayCluster, cleanup: Cleanup, *, now: datetime) -> list[Action]:
-    """End the upgrade to a cluster: its old one is deleted, or is gone before raybus deleted it or could write that it did."""
-    old, actions = receipts.upgraded_from(active), list[Action]()
-    report = events.CLUSTER_UPDATED.failure("active", active.metadata.namespaced_name)
-    over = _annotated(active, {labels.UPGRADE_FROM: None}, report)
-    if old in {each.metadata.name for each in cleanup.delete}:
-        actions.append(over)
-    if old and all(each.metadata.name != old for each in observed.clusters):
-        found = receipts.lost(observed, active, old, now=now)
-        is_written = receipts.is_written(observed, found)
-        actions += upgrade_events.completed(observed, found) if is_written else _received(observed, found)
-        actions.append(over)
+def _deadline(
+    observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime
+) -> tuple[datetime, dict[str, str]]:
+    """Return the deadline of a cluster, and what it lacks: that, and the moment that its drain began."""
+    due, lacking = dangling.due_at(cluster), dict[str, str]()
+    latest = whole_seconds(now + dangling.delay_of(observed.service) + dangling.ROUNDED_UP)
+    if due is None or due > latest + SKEW:  # later by more: the clock was set back since, or the delay is shorter now
+        due = latest
+        lacking[labels.DELETE_AFTER] = rfc3339(due)
+        record = receipts.so_far(observed, cluster, now=now)
+        lacking |= {receipts.SO_FAR: record} if record is not None else {}
+    if draining is not None and dangling.draining_since(cluster) is None:
+        lacking[labels.DRAINING_SINCE] = rfc3339(now)
+    return due, lacking
+
+
+def _requeue_at(
+    observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, due: datetime, *, now: datetime
+) -> datetime | None:
+    """Return when to reconcile a marked cluster again, None when it is deleted now."""
+    since = dangling.draining_since(cluster)
+    is_graceful = draining is not None and draining.is_graceful
+    refresh = dangling.next_refresh(since, now=now) if is_graceful and since is not None else None
+    if due > now:
+        return earliest(due, refresh)
+    if draining is None or since is None:
+        return None
+    cap = due + dangling.timeout_of(observed.service)
+    if draining.is_silent and not is_graceful:  # the user asked for no drain, and nothing can be observed
+        cap = min(cap, due + dangling.SETTLING)
+    fresh_at = since + (dangling.SETTLING_HA_PROXY if draining.has_ha_proxy else dangling.SETTLING)
+    again = dangling.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
+    return None if again is None else earliest(again, refresh)
+
+
+def _pod_marks(observed: Observed, *, without: set[str], now: datetime) -> list[Action]:
+    """Return the marks of pods that can drain and lack theirs or its refresh; the clusters `without`, by uid, get none."""
+    actions: list[Action] = []
+    for draining in (each for each in observed.draining if each.cluster.metadata.uid not in without):
+        since = dangling.draining_since(draining.cluster)
+        refreshes = dangling.refreshes(since, now=now) if since is not None else 0
+        mark = {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
+        for meta in (pod.metadata for pod in draining.pods if drains(pod)):
+            if meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
+                patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": mark}}
+                report = events.pod_not_marked(meta.namespaced_name)
+                actions.append(Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True))
     return actions
 
 
@@ -69,46 +164,27 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
     return [*published, Annotate(name=labels.UPGRADE_RECEIPT, value=value, events=report, is_side=True)]
 
 
+def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
+    """End an upgrade with an old cluster that is deleted now, or that was gone before raybus could write that it deleted it."""
+    active = observed.active.cluster if observed.active is not None else None
+    old = receipts.upgraded_from(active)
+    is_there = any(each.metadata.name == old for each in observed.clusters)
+    if active is None or not old or (is_there and old not in deleted):
+        return []
+    over = _annotated(
+        active, {labels.UPGRADE_FROM: None}, events.CLUSTER_UPDATED.failure("active", active.metadata.namespaced_name)
+    )
+    if is_there:
+        return [over]
+    found = receipts.lost(observed, active, old, now=now)
+    is_written = receipts.is_written(observed, found)
+    return [*(upgrade_events.completed(observed, found) if is_written else _received(observed, found)), over]
+
+
 def _annotated(cluster: RayCluster, annotations: Mapping[str, str | None], report: ActionEvents) -> Patch:
     meta = cluster.metadata
     patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
     return Patch(resource=RAY_CLUSTER, name=meta.name, patch=patch, events=report, is_side=True)
-
-
-def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
-    """Return the deletion of a cluster."""
-    meta = cluster.metadata
-    return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name))
-
-
-def _kept(kept: Kept) -> Iterator[Action]:
-    """Stop the clock of a cluster that gets requests, and report it to the user if that should have ended."""
-    meta = kept.cluster.metadata
-    held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in meta.annotations]
-    if held:
-        report = events.CLUSTER_UPDATED.failure("old", meta.namespaced_name)
-        yield _annotated(kept.cluster, dict.fromkeys(held), report)
-    if kept.is_late:
-        note = (
-            f"RayCluster {meta.namespaced_name} is not needed any more and is kept: it gets requests from {kept.sender}"
-        )
-        yield EmitEvent(event=warning(EventReason.OLD_CLUSTER_KEPT, "Drain", note))
-
-
-def _pod_marks(observed: Observed, *, without: set[str], now: datetime) -> Iterator[Action]:
-    """Yield the marks of pods that can drain and lack theirs or its refresh; the clusters `without`, by uid, get none."""
-    for draining in observed.draining:
-        if draining.cluster.metadata.uid in without:
-            continue
-        since = dangling.draining_since(draining.cluster)
-        refreshes = dangling.refreshes(since, now=now) if since is not None else 0
-        mark = {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
-        for pod in draining.pods:
-            meta = pod.metadata
-            if drains(pod) and meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
-                patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": mark}}
-                report = events.pod_not_marked(meta.namespaced_name)
-                yield Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True)
 
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:

@@ -26,7 +26,7 @@ from service_reconciler import draining, events, problems, serving, upgrade_even
 from service_reconciler.actions import RecordRevision, UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
-from service_reconciler.promotion import dangling, pending, promote
+from service_reconciler.promotion import pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, Reason
@@ -36,8 +36,6 @@ from service_reconciler.status import compute, suspend
 from service_reconciler.status.conditions import Assessment, is_timed_out
 from service_reconciler.status.suspend import State
 
-CLEANUP: Final = "cleanup"
-"""The chain of writes about unneeded clusters: a quota that refuses a new one may wait for the end of an old one."""
 RELEASE: Final = timedelta(seconds=30)
 """How long a RayService that goes waits for its part in a user's route to be taken out."""
 FAST: Final = timedelta(seconds=0.5)
@@ -57,10 +55,9 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         plan = _deletion(observed, now=now)
         return msgspec.structs.replace(plan, actions=(*published, *plan.actions))
     plan = next(plan for phase in PHASES if (plan := phase(observed, now)) is not None)
-    cleanup = dangling.decide(observed, now=now)
-    cleaned = (msgspec.structs.replace(each, chain=CLEANUP) for each in draining.writes(observed, cleanup, now=now))
+    cleanup = draining.decide(observed, now=now)
     return Plan(
-        actions=(*_finalizer(observed), *published, *plan.actions, *cleaned),
+        actions=(*_finalizer(observed), *published, *plan.actions, *cleanup.actions),
         requeue_at=earliest(plan.requeue_at, cleanup.requeue_at),
         note=plan.note,
     )

@@ -6,39 +6,19 @@ until then (`steps`). The state in the status comes once it is written, and agai
 published events is needed, and a crash at any moment costs at most a repetition.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
 
 from common import conditions, labels
 from common.api.meta import Condition
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
 from common.runtime.actions import Action
-from common.upgrade import events as upgrade_events
-from common.upgrade.events import (
-    Aborted,
-    CapacityChanged,
-    Cause,
-    ClusterCreated,
-    Completed,
-    Data,
-    Direction,
-    DrainStarted,
-    Event,
-    Failed,
-    Paused,
-    Promoted,
-    Resumed,
-    RolledBack,
-    Share,
-    Split,
-    Stalled,
-    Started,
-    TrafficShifted,
-    Upgrade,
-)
+from common.upgrade import events
+from common.upgrade.events import Data, Direction, Event, Share, Split, Upgrade
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler import decided
@@ -94,14 +74,16 @@ def swept(observed: Observed, *, now: datetime) -> list[Action]:
     return [action for each in lacking for action in completed(observed, each)]
 
 
-def drain_started(observed: Observed, mark: dangling.Mark, *, now: datetime) -> list[Action]:
+def drain_started(
+    observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
+) -> list[Action]:
     """Publish that the old cluster begins to drain, when its first deadline is written on it."""
-    held = receipts.begun(mark.annotations)
-    if dangling.due_at(mark.cluster) is not None or held is None or held.outcome is not Outcome.PROMOTED:
+    held = receipts.begun(lacking)
+    if dangling.due_at(cluster) is not None or held is None or held.outcome is not Outcome.PROMOTED:
         return []
-    data = DrainStarted(
+    data = events.DrainStarted(
         upgrade=_upgrade(observed, Names(active=held.old, pending=held.new)),
-        cluster=mark.cluster.metadata.name,
+        cluster=cluster.metadata.name,
         deletion_delay_seconds=round(dangling.delay_of(observed.service).total_seconds()),
         drain_timeout_seconds=round(dangling.timeout_of(observed.service).total_seconds()),
     )
@@ -113,7 +95,7 @@ def completed(observed: Observed, found: Receipt) -> list[Action]:
     if found.outcome is not Outcome.PROMOTED:
         return []
     upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
-    return _published([_event(observed, Completed(upgrade=upgrade, receipt=found), at=found.finished)])
+    return _published([_event(observed, events.Completed(upgrade=upgrade, receipt=found), at=found.finished)])
 
 
 def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
@@ -131,7 +113,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
     between = Split(old=_with_traffic(before.old, after.old), new=_with_traffic(before.new, after.new))
     direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
     upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
-    for kind, was, now_is in ((TrafficShifted, before, between), (CapacityChanged, between, after)):
+    for kind, was, now_is in ((events.TrafficShifted, before, between), (events.CapacityChanged, between, after)):
         if was != now_is:
             data = kind(upgrade=upgrade, direction=direction, before=was, after=now_is)
             yield _event(observed, data, changed_at, now_is, at=changed_at or now)
@@ -148,7 +130,7 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
     lost = receipts.upgraded_from(active)
     if lost and lost not in there:
         pair = Names(active=lost, pending=names.active)
-        yield _event(observed, Promoted(upgrade=_upgrade(observed, pair)), at=at)
+        yield _event(observed, events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
     for cluster in observed.clusters:
         is_needed = cluster.metadata.name in {names.active, names.pending}
         if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
@@ -157,7 +139,7 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
         if found is None:
             continue
         if found.is_promoted:
-            yield _event(observed, Promoted(upgrade=_upgrade(observed, found.pair)), at=at)
+            yield _event(observed, events.Promoted(upgrade=_upgrade(observed, found.pair)), at=at)
         else:
             yield from _of_conditions(observed, found.pair, status, ConditionType.UPGRADE_ABORTED)
             yield _rolled_back(observed, found.pair, status, at=at)
@@ -171,11 +153,11 @@ def _begun(observed: Observed, names: Names, status: RayServiceStatus, *, at: da
     """Return how far the upgrade that is on has come: it began, or its cluster exists."""
     upgrade, there = _upgrade(observed, names), {each.metadata.name: each.metadata for each in observed.clusters}
     if (meta := there.get(names.pending)) is not None:
-        data = ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
+        data = events.ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
         return _event(observed, data, meta.uid, at=meta.creation_timestamp or at)
-    started = Started(
+    started = events.Started(
         upgrade=upgrade,
-        reason=Cause.SPEC_CHANGED if names.active in there else Cause.ACTIVE_CLUSTER_GONE,
+        reason=events.Cause.SPEC_CHANGED if names.active in there else events.Cause.ACTIVE_CLUSTER_GONE,
         strategy=serve_writer.INCREMENTAL if observed.is_incremental else "NewCluster",
         generation=status.observed_generation,
     )
@@ -192,13 +174,13 @@ def _of_conditions(observed: Observed, pair: Names, status: RayServiceStatus, *k
 def _data_of(upgrade: Upgrade, held: Condition) -> Data | None:
     match held.type, held.status:
         case ConditionType.UPGRADE_STALLED, "True":
-            return Stalled(upgrade=upgrade, reason=held.reason, message=held.message)
+            return events.Stalled(upgrade=upgrade, reason=held.reason, message=held.message)
         case ConditionType.UPGRADE_PAUSED, "True":
-            return Paused(upgrade=upgrade, reason=held.reason, message=held.message)
+            return events.Paused(upgrade=upgrade, reason=held.reason, message=held.message)
         case ConditionType.UPGRADE_PAUSED, _:
-            return Resumed(upgrade=upgrade)
+            return events.Resumed(upgrade=upgrade)
         case ConditionType.UPGRADE_ABORTED, "True":
-            return Aborted(upgrade=upgrade, reason=held.reason, message=held.message, over=False)
+            return events.Aborted(upgrade=upgrade, reason=held.reason, message=held.message, over=False)
         case _:
             return None
 
@@ -212,7 +194,7 @@ def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: 
     abort = conditions.find(status.conditions, kind)
     if abort is not None and not decided.holds(observed.service, kind):
         upgrade = _upgrade(observed, held)
-        data = Aborted(upgrade=upgrade, reason=abort.reason, message=abort.message, over=False)
+        data = events.Aborted(upgrade=upgrade, reason=abort.reason, message=abort.message, over=False)
         yield _event(observed, data, abort.reason, abort.message, at=now)
     yield _rolled_back(observed, held, status, at=now)
 
@@ -222,7 +204,7 @@ def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> I
     held, ready = observed.names, conditions.find(status.conditions, ConditionType.READY)
     pair = held if held.pending else Names(pending=held.active)
     if ready is not None and pair.pending:
-        data = Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
+        data = events.Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
         yield _event(observed, data, at=now)
 
 
@@ -230,7 +212,7 @@ def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) 
     """Publish the abort of the upgrade that is on when its service ends."""
     found, names = list(steps(observed, now=now)), observed.names
     if names.active and names.pending:
-        data = Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
+        data = events.Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
         found.append(_event(observed, data, reason, at=now))
     return _published(found)
 
@@ -238,7 +220,7 @@ def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) 
 def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Event:
     """Return that an upgrade is over and the service stays where it was."""
     outcome = receipts.failure(observed, status, pair)
-    return _event(observed, RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
+    return _event(observed, events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
 
 
 def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
@@ -256,15 +238,15 @@ def _with_traffic(share: Share, other: Share) -> Share:
 
 
 def _upgrade(observed: Observed, pair: Names) -> Upgrade:
-    return upgrade_events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)
+    return events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)
 
 
 def _event(observed: Observed, data: Data, *facts: object, at: datetime) -> Event:
     """Return an event; its id is made of durable facts, which distinguish it from others of its kind in the same upgrade."""
     meta = observed.service.metadata
-    identity = upgrade_events.identity(data.upgrade, type(data), *facts)
+    identity = events.identity(data.upgrade, type(data), *facts)
     return Event(namespace=meta.namespace, name=meta.name, id=identity, time=at, data=data)
 
 
-def _published(events: Iterable[Event]) -> list[Action]:
-    return [Publish(event=each) for each in events]
+def _published(found: Iterable[Event]) -> list[Action]:
+    return [Publish(event=each) for each in found]

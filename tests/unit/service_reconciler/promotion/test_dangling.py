@@ -1,40 +1,77 @@
-"""When an unneeded cluster is deleted, from one pass's reads; `tests/scenario/service_reconciler/test_graceful_drain.py` has the whole of it."""
+"""When a draining cluster goes: nothing in flight, by a count that is not old, or the cap."""
 
 from datetime import datetime, timedelta
 
-import msgspec
 import pytest
 
-from common import labels
-from common.api.meta import rfc3339
-from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
-from service_reconciler.observed import DrainingCluster, Names, Observed
+from common.api import ray_service
 from service_reconciler.promotion import dangling
-from service_reconciler.settings import Config
+from support.builders.ray_service import a_ray_service
 
-NOW = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
-
-
-def a_cluster(version: str) -> RayCluster:
-    """Return a cluster that drains, after its deadline."""
-    since = rfc3339(NOW - timedelta(seconds=17))
-    annotations = {labels.DELETE_AFTER: rfc3339(NOW - timedelta(seconds=1)), labels.DRAINING_SINCE: since}
-    meta = {"name": "old", "namespace": "ns", "uid": "u1", "resourceVersion": version, "annotations": annotations}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": {}}), type=RayCluster)
+SINCE = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
+FRESH = SINCE + dangling.SETTLING
+CAP = SINCE + timedelta(seconds=100)
 
 
-@pytest.mark.parametrize("version", ["7", "8"])
-def test_requests_in_flight_keep_a_cluster_with_a_status_changed_during_the_pass(version: str) -> None:
-    body = msgspec.json.encode({"metadata": {"name": "demo", "namespace": "ns"}, "spec": {}})
-    service = msgspec.json.decode(body, type=RayService)
-    observed = Observed(
-        service=service,
-        config=Config(),
-        names=Names(active="new"),
-        fresh_name="demo-x",
-        clusters=(a_cluster("7"),),
-        draining=(DrainingCluster(cluster=a_cluster(version), pods=(), ongoing=3),),
-    )
-    found = dangling.decide(observed, now=NOW)
-    assert (found.delete, found.requeue_at) == ((), NOW + timedelta(seconds=1))
+@pytest.mark.parametrize(
+    ("why", "at", "ongoing", "again"),
+    [
+        ("nothing is in flight", 40, 0, None),
+        ("requests are", 40, 3, 41),
+        ("one is", 40, 1, 41),
+        ("the number is unknown", 40, None, 41),
+        ("a count may be from before the mark", 5, 0, 15),
+        ("the cap ends it all the same", 100, 3, None),
+        ("also when the number is unknown", 100, None, None),
+        ("no requeue is later than the cap", 99.5, 3, 100),
+    ],
+)
+def test_a_draining_cluster_goes_or_is_checked_again(
+    why: str, at: float, ongoing: int | None, again: float | None
+) -> None:
+    found = dangling.recheck_at(ongoing, fresh_at=FRESH, cap=CAP, now=SINCE + timedelta(seconds=at))
+    assert found == (None if again is None else SINCE + timedelta(seconds=again)), why
+
+
+def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
+    now = SINCE + timedelta(seconds=5)
+    assert dangling.recheck_at(0, fresh_at=FRESH, cap=now, now=now) is None
+
+
+@pytest.mark.parametrize(
+    ("ongoing", "text"),
+    [(3, "3 requests in flight"), (1, "1 request in flight"), (None, "an unknown number of requests in flight")],
+)
+def test_requests_in_flight_as_a_text(ongoing: int | None, text: str) -> None:
+    assert dangling.in_flight(ongoing) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "is_odd"),
+    [
+        (None, 60, False),
+        ("90", 90, False),
+        ("2m", 120, False),
+        ("0", 0, False),
+        ("1h0m0.5s", 3600.5, False),
+        ("soon", 60, True),
+        ("-5s", 60, True),
+        ("", 60, True),
+        ("٣", 60, True),
+    ],
+)
+def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
+    annotations = {} if text is None else {"raybus.io/drain-timeout": text}
+    service = ray_service.decode(a_ray_service(annotations=annotations))
+    assert dangling.timeout_of(service) == timedelta(seconds=seconds)
+    assert (dangling.odd_timeout(service) is not None) is is_odd
+
+
+@pytest.mark.parametrize(
+    ("at", "refreshes", "again"),
+    [(-5, 0, 3), (0, 0, 3), (2.9, 0, 3), (3, 1, 10), (10, 2, 30), (29, 2, 30), (30, 3, None), (3600, 3, None)],
+)
+def test_the_pods_of_a_draining_cluster_are_changed_again(at: float, refreshes: int, again: float | None) -> None:
+    now = SINCE + timedelta(seconds=at)
+    assert dangling.refreshes(SINCE, now=now) == refreshes
+    assert dangling.next_refresh(SINCE, now=now) == (None if again is None else SINCE + timedelta(seconds=again))

@@ -21,7 +21,7 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.clock import Clock
-from common.kube import managers
+from common.kube import answers
 from common.kube.client import Kube
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import owner, poll_interval, revision, serve_writer, service_ports
@@ -257,7 +257,9 @@ class Observer:
         if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
             return None
         try:
-            return managers.of_rules(await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name))
+            return answers.writer_of_rules(
+                await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name)
+            )
         except errors.NotFound:
             return None
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common.api.opaque import Json
-from common.kube import managers
+from common.kube import answers
 
 
 def entry(manager: str, at: str, *fields: str) -> Json:
@@ -24,4 +24,4 @@ OURS = entry("raybus-traffic-manager", "2026-01-01T00:09:00Z", "f:rules")
     ],
 )
 def test_the_last_writer_of_the_rules_but_ourselves(entries: list[Json], found: str) -> None:
-    assert managers.of_rules(msgspec.json.encode({"metadata": {"managedFields": entries}})) == found
+    assert answers.writer_of_rules(msgspec.json.encode({"metadata": {"managedFields": entries}})) == found

@@ -7,9 +7,10 @@ memory of Python operators (ADR 3). Every refused request becomes one of `common
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, Self, cast
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from yarl import URL
 from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
-from common.kube import errors as answers
+from common.kube import answers
 from common.kube.resources import Resource
 from common.observability import tracing
 from common.observability.meters import UNANSWERED, RequestMeter
@@ -62,13 +63,7 @@ class Kube(Protocol):
         """Replace the object named in the body; with a resourceVersion in it, `Conflict` when that is old."""
         ...
 
-    async def patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        patch: "Patch",
-    ) -> bytes:
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: "Patch") -> bytes:
         """Change some fields."""
         ...
 
@@ -118,19 +113,11 @@ class KubeClient:
         self._configuration = configuration
         self._api = ApiClient(configuration)
         # The library's session reads .netrc and the proxy's variables, in a thread, for each request.
-        self._session = aiohttp.ClientSession(
-            connector=self._api.rest_client.pool_manager.connector,
-            connector_owner=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BUFFER,
-        )
+        connector = self._api.rest_client.pool_manager.connector
+        session = partial(aiohttp.ClientSession, connector=connector, connector_owner=False)
+        self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
-        self._foreign = aiohttp.ClientSession(
-            connector=self._api.rest_client.pool_manager.connector,
-            connector_owner=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
         self._proxy = _proxy(configuration)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
@@ -200,15 +187,11 @@ class KubeClient:
         return await self.request("PUT", resource.path(namespace, name, subresource), body=body)
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
-        query: dict[str, str] = {}
-        if patch.field_manager is not None:
-            query["fieldManager"] = patch.field_manager
+        query = {"fieldManager": patch.field_manager} if patch.field_manager is not None else {}
         if patch.content_type == APPLY_PATCH:
             query["force"] = "true"
-        path = resource.path(namespace, name, patch.subresource)
-        return await self.request(
-            "PATCH", path, query=query, body=patch.body, headers={"Content-Type": patch.content_type}
-        )
+        path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}
+        return await self.request("PATCH", path, query=query, body=patch.body, headers=headers)
 
     async def delete(
         self,
@@ -220,9 +203,9 @@ class KubeClient:
         version: str | None = None,
     ) -> bytes:
         options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-        preconditions = {"uid": uid, "resourceVersion": version}
-        if uid is not None or version is not None:
-            options["preconditions"] = {name: value for name, value in preconditions.items() if value is not None}
+        wanted = (("uid", uid), ("resourceVersion", version))
+        if preconditions := {name: value for name, value in wanted if value is not None}:
+            options["preconditions"] = preconditions
         return await self.request("DELETE", resource.path(namespace, name), body=options)
 
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
@@ -282,7 +265,8 @@ class KubeClient:
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
         )
-        is_answered, began, sent_at = False, asyncio.get_running_loop().time(), steady()
+        loop = asyncio.get_running_loop()
+        is_answered, began, sent_at = False, loop.time(), steady()
         self._meter.sent(call.method, call.data)
         try:
             async with session.request(
@@ -296,8 +280,11 @@ class KubeClient:
                 proxy=self._proxy,
             ) as answer:
                 is_answered = True
-                self._note_date(answer.headers.get("Date", ""), steady() - sent_at)
-                self._meter.answered(call.method, str(answer.status), asyncio.get_running_loop().time() - began)
+                if (date := answer.headers.get("Date", "")) != self._last_date:
+                    self._last_date = date
+                    with suppress(TypeError, ValueError):
+                        self._learn_date(parsedate_to_datetime(date), steady() - sent_at)
+                self._meter.answered(call.method, str(answer.status), loop.time() - began)
                 if answer.status >= 300:
                     after = answer.headers.get("Retry-After", "")
                     raise answers.from_answer(
@@ -308,18 +295,9 @@ class KubeClient:
                 yield answer
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             if not is_answered:
-                self._meter.answered(call.method, UNANSWERED, asyncio.get_running_loop().time() - began)
+                self._meter.answered(call.method, UNANSWERED, loop.time() - began)
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
-
-    def _note_date(self, date: str, round_trip: float) -> None:
-        if date == self._last_date:
-            return
-        self._last_date = date
-        try:
-            self._learn_date(parsedate_to_datetime(date), round_trip)
-        except (TypeError, ValueError):
-            return
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.meta import ObjectMeta
 from common.kube.client import Kube
 from common.kube.resources import NAMESPACE
 
@@ -21,12 +22,8 @@ CLUSTER: Final = "kube-system"
 RETRY_SECONDS: Final = 1.0
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
 class _Namespace(msgspec.Struct, frozen=True):
-    metadata: _Meta
+    metadata: ObjectMeta
 
 
 class Installation:
@@ -47,21 +44,16 @@ class Installation:
 async def learn(kube: Kube, namespace: str) -> str:
     """Return `<uid>/<namespace>`, waiting for the API server; empty, with a warning, where it refuses."""
     why: list[str] = []
-    for source in (CLUSTER, namespace):
+    sources = [CLUSTER, namespace]
+    while sources:
         try:
-            return f"{await _uid(kube, source)}/{namespace}"
+            body = await kube.get(NAMESPACE, None, sources[0])
+            return f"{msgspec.json.decode(body, type=_Namespace).metadata.uid}/{namespace}"
         except (errors.Terminal, errors.NotFound) as problem:
             why.append(str(problem))
+            del sources[0]
+        except errors.Retryable:
+            await asyncio.sleep(RETRY_SECONDS)
     remedy = f"allow: get namespace {CLUSTER}, or {namespace}"
     log.warning("the installation that this NATS belongs to cannot be checked", why="; ".join(why), remedy=remedy)
     return ""
-
-
-async def _uid(kube: Kube, name: str) -> str:
-    while True:
-        try:
-            return msgspec.json.decode(await kube.get(NAMESPACE, None, name), type=_Namespace).metadata.uid
-        except errors.NotFound:
-            raise
-        except errors.Retryable:
-            await asyncio.sleep(RETRY_SECONDS)

@@ -4,25 +4,20 @@ A name may come from a tenant: from a field, an annotation, a label, a status. K
 name, so a name that is not a legal name of its kind is refused here, before any request, and what is legal is percent-encoded.
 """
 
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from common import errors
-from common.api import kubernetes_syntax
-
-
-class Naming(StrEnum):
-    """Names that a kind admits."""
-
-    LABEL = "a lowercase RFC 1123 label"
-    SUBDOMAIN = "a lowercase RFC 1123 subdomain"
-    SEGMENT = "a path segment"
-    """Names by the rule of RBAC: anything but `.`, `..`, `/` and `%`."""
-
+from common.api.kubernetes_syntax import (
+    dns_1123_problems,
+    dns_1123_subdomain_problems,
+    label_key_problems,
+    label_value_problems,
+    path_segment_problems,
+)
 
 _SHOWN: Final = 100
 """Characters of an illegal name that a message repeats."""
@@ -35,7 +30,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     plural: str
     group: str = ""
     version: str = "v1"
-    naming: Naming = Naming.SUBDOMAIN
+    name_problems: Callable[[str], list[str]] = dns_1123_subdomain_problems
+    """What keeps a text from being a name of this kind."""
 
     @property
     def api_version(self) -> str:
@@ -49,12 +45,11 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None:
-            parts += ["namespaces", _checked("Namespace", Naming.LABEL, namespace)]
+            parts += ["namespaces", _checked("Namespace", dns_1123_problems, namespace)]
         parts.append(self.plural)
         if name is not None:
-            parts.append(_checked(self.kind, self.naming, name))
-        if subresource is not None:
-            parts.append(subresource)
+            parts.append(_checked(self.kind, self.name_problems, name))
+        parts += [subresource] if subresource is not None else []
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
     def proxy(self, namespace: str, name: str, port: int | str, path: str) -> str:
@@ -65,53 +60,41 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 def illegal_name(resource: Resource, name: str) -> str | None:
     """Return why no object of a kind can have this name."""
-    return _problem(resource.naming, name)
+    return "; ".join(resource.name_problems(name)) or None
 
 
 def label_selector(marks: Mapping[str, str]) -> str:
     """Return the selector of objects that carry all these labels; `InvalidSpec` for a text that no label can be."""
     for key, value in marks.items():
-        problems = [*kubernetes_syntax.label_key_problems(key), *kubernetes_syntax.label_value_problems(value)]
-        if problems:
+        if problems := [*label_key_problems(key), *label_value_problems(value)]:
             raise errors.InvalidSpec(f"{_shown(f'{key}={value}')} is not a label: {'; '.join(problems)}")
     return ",".join(f"{key}={value}" for key, value in marks.items())
 
 
-def _checked(kind: str, naming: Naming, name: str) -> str:
-    problem = _problem(naming, name)
-    if problem is not None:
-        raise errors.InvalidSpec(f"{_shown(name)} is not the name of a {kind}: {problem}")
+def _checked(kind: str, problems_of: Callable[[str], list[str]], name: str) -> str:
+    if problems := problems_of(name):
+        raise errors.InvalidSpec(f"{_shown(name)} is not the name of a {kind}: {'; '.join(problems)}")
     return name
 
 
-def _problem(naming: Naming, name: str) -> str | None:
-    match naming:
-        case Naming.LABEL:
-            problems = kubernetes_syntax.dns_1123_problems(name)
-        case Naming.SUBDOMAIN:
-            problems = kubernetes_syntax.dns_1123_subdomain_problems(name)
-        case Naming.SEGMENT:
-            problems = kubernetes_syntax.path_segment_problems(name)
-    return "; ".join(problems) or None
-
-
 def _shown(name: str) -> str:
-    text = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
-    return msgspec.json.encode(text).decode()
+    return msgspec.json.encode(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…").decode()
 
 
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
-NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", naming=Naming.LABEL)
+NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", name_problems=dns_1123_problems)
 POD: Final = Resource(kind="Pod", plural="pods")
-SERVICE: Final = Resource(kind="Service", plural="services", naming=Naming.LABEL)
+SERVICE: Final = Resource(kind="Service", plural="services", name_problems=dns_1123_problems)
 CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")
 SECRET: Final = Resource(kind="Secret", plural="secrets")
 SERVICE_ACCOUNT: Final = Resource(kind="ServiceAccount", plural="serviceaccounts")
 PERSISTENT_VOLUME_CLAIM: Final = Resource(kind="PersistentVolumeClaim", plural="persistentvolumeclaims")
-ROLE: Final = Resource(group="rbac.authorization.k8s.io", kind="Role", plural="roles", naming=Naming.SEGMENT)
+ROLE: Final = Resource(
+    group="rbac.authorization.k8s.io", kind="Role", plural="roles", name_problems=path_segment_problems
+)
 ROLE_BINDING: Final = Resource(
-    group="rbac.authorization.k8s.io", kind="RoleBinding", plural="rolebindings", naming=Naming.SEGMENT
+    group="rbac.authorization.k8s.io", kind="RoleBinding", plural="rolebindings", name_problems=path_segment_problems
 )
 JOB: Final = Resource(group="batch", kind="Job", plural="jobs")
 INGRESS: Final = Resource(group="networking.k8s.io", kind="Ingress", plural="ingresses")

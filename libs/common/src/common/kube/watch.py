@@ -63,35 +63,27 @@ class Sink(Protocol):
 
     def present(self, raw: bytes) -> None:
         """Take an object as it is now."""
-        ...
 
     def spoiled(self, raw: bytes, why: str) -> None:
         """Take an object that cannot be shown whole; `raw` holds its metadata, and what else is left of it."""
-        ...
 
     def gone(self, raw: bytes) -> None:
         """Take the last state of an object that was deleted, with the version of its deletion."""
-        ...
 
     def listed(self, keys: set[Key], version: str) -> None:
         """Record that a list at `version` held these objects and no others."""
-        ...
-
-
-class _ListMeta(msgspec.Struct, frozen=True):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    go_on: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct, frozen=True):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
 
 
 class _Meta(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
+    go_on: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -112,6 +104,7 @@ class Expired(errors.Retryable):
 PAGE: Final = 500
 AHEAD: Final = "Too large resource version"
 """What the API server answers to a version that it has not reached: its store was restored from a backup."""
+TOO_DEEP: Final = f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
 _page = msgspec.json.Decoder(_Page)
 _head = msgspec.json.Decoder(_Head)
 _event = msgspec.json.Decoder(_Event)
@@ -138,6 +131,7 @@ class Watch:
         self._sink = sink
         self._jitter = jitter
         self._timing = timing
+        self._selection = {"labelSelector": target.selector} if target.selector else {}
         self._version: str | None = None
         self._listed_at = 0.0
         self._failures = 0
@@ -149,10 +143,17 @@ class Watch:
 
     async def run(self) -> None:
         """List and follow until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            self._mark_active()
+            self.active_at = loop.time()
             try:
-                await self._turn()
+                if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
+                    self._version = await self._list()
+                    self._listed_at = loop.time()
+                    self._received()
+                    self.is_served = True
+                    self.known.set()
+                await self._follow(self._version)
             except Expired:
                 log.info("the watch expired; listing again", watch=str(self.target))
                 self._version = None
@@ -164,56 +165,32 @@ class Watch:
                 self._version = None
                 await asyncio.sleep(self._failed(errors.Unavailable(f"unreadable answer: {problem!r}")))
 
-    async def _turn(self) -> None:
-        """List if it is time to, then follow one watch to its end."""
-        loop = asyncio.get_running_loop()
-        if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
-            self._version = await self._list()
-            self._listed_at = loop.time()
-            self._received()
-            self.is_served = True
-            self.known.set()
-        began = loop.time()
-        await self._follow(self._version)
-        if loop.time() - began < 1.0:
-            raise errors.Unavailable("the watch ended at once")
-
     async def _list(self) -> str:
         """Pass every object to the sink; return the version that the list stands for."""
-        resource, keys, token = self.target.resource, set[Key](), ""
+        path, keys = self.target.resource.path(self.target.namespace), set[Key]()
+        query = {"limit": str(PAGE), **self._selection}
         while True:
-            query = {"limit": str(PAGE)}
-            if self.target.selector:
-                query["labelSelector"] = self.target.selector
-            if token:
-                query["continue"] = token
-            page = _page.decode(
-                _readable(
-                    await self._client.request("GET", resource.path(self.target.namespace), query=query), around=2
-                )
-            )
-            self._mark_active()
-            for raw in page.items or []:
-                meta = _head.decode(raw).metadata
+            page = _page.decode(_readable(await self._client.request("GET", path, query=query), around=2))
+            self.active_at = asyncio.get_running_loop().time()
+            for each in page.items or []:
+                meta, raw = _head.decode(each).metadata, bytes(each)
                 keys.add((meta.namespace, meta.name))
-                self._show(bytes(raw))
-            token = page.metadata.go_on
-            if not token:
+                if untrusted.CUT in raw:
+                    self._sink.spoiled(raw, TOO_DEEP)
+                else:
+                    self._sink.present(raw)
+            if not page.metadata.go_on:
                 self._sink.listed(keys, page.metadata.resource_version)
                 return page.metadata.resource_version
+            query["continue"] = page.metadata.go_on
 
     async def _follow(self, version: str) -> None:
         """Pass to the sink what happens after a version, until the server ends the watch or falls silent."""
-        rest = self._listed_at + self._timing.relist - asyncio.get_running_loop().time()
+        began = asyncio.get_running_loop().time()
+        rest = self._listed_at + self._timing.relist - began
         seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
-        query = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(int(seconds)),
-        }
-        if self.target.selector:
-            query["labelSelector"] = self.target.selector
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
+        query |= {"timeoutSeconds": str(int(seconds)), **self._selection}
         path = self.target.resource.path(self.target.namespace)
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -223,31 +200,25 @@ class Watch:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
             self._received()
             async for line in self._lines(content):
-                self._take(_event.decode(_readable(line, around=1)))
-
-    def _take(self, event: _Event) -> None:
-        head = _head.decode(event.object)
-        match event.type:
-            case "ADDED" | "MODIFIED":
-                self._show(bytes(event.object))
-            case "DELETED":
-                self._sink.gone(bytes(event.object))
-            case "BOOKMARK":
-                pass
-            case "ERROR" if head.code == 410 or AHEAD in head.message:
-                raise Expired(head.message)
-            case _:
-                raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
-        self._version = head.metadata.resource_version
-        self._received()
-
-    def _show(self, raw: bytes) -> None:
-        if untrusted.CUT in raw:
-            self._sink.spoiled(
-                raw, f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
-            )
-        else:
-            self._sink.present(raw)
+                event = _event.decode(_readable(line, around=1))
+                head, raw = _head.decode(event.object), bytes(event.object)
+                match event.type:
+                    case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
+                        self._sink.spoiled(raw, TOO_DEEP)
+                    case "ADDED" | "MODIFIED":
+                        self._sink.present(raw)
+                    case "DELETED":
+                        self._sink.gone(raw)
+                    case "BOOKMARK":
+                        pass
+                    case "ERROR" if head.code == 410 or AHEAD in head.message:
+                        raise Expired(head.message)
+                    case _:
+                        raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
+                self._version = head.metadata.resource_version
+                self._received()
+        if asyncio.get_running_loop().time() - began < 1.0:
+            raise errors.Unavailable("the watch ended at once")
 
     async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
         """Split the answer into lines of any length; raise `Unavailable` when the server falls silent."""
@@ -271,51 +242,42 @@ class Watch:
                     yield line
 
     def _received(self) -> None:
-        self._mark_active()
-        self.received_at = self.active_at
+        self.received_at = self.active_at = asyncio.get_running_loop().time()
         self._failures = 0
         if self.problem is not None:
             log.info("watching", watch=str(self.target))
             self.problem = None
 
-    def _mark_active(self) -> None:
-        self.active_at = asyncio.get_running_loop().time()
-
     def _failed(self, problem: errors.RaybusError) -> float:
-        """Record a failure; return the seconds to wait."""
+        """Record a failure; return the seconds to wait.
+
+        A kind that we cannot have is an empty collection if it is optional, any other a reason to be unready.
+        """
         self._failures += 1
-        if isinstance(problem, errors.NotFound | errors.Forbidden):
-            return self._not_served(problem)
-        if isinstance(problem, errors.Conflict):  # 410 in the middle of a paged list
-            self._version = None
-        self._note(str(problem))
-        after = (problem.after if isinstance(problem, errors.Retryable) else None) or 0.0
         wait = min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
-        return max(min(after, self._timing.longest_wait), wait * (0.5 + 0.5 * self._jitter()))
-
-    def _not_served(self, problem: errors.RaybusError) -> float:
-        """Treat a kind that we cannot have: an optional one is an empty collection, any other a reason to be unready."""
-        self._version = None
-        missing = isinstance(problem, errors.NotFound)
-        why = "is not served by the API server; install its CRD" if missing else str(problem)
-        if not self.target.is_optional:
-            self._note(why)
-            return min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
-        if not self.known.is_set() or self.is_served:
-            log.info("an optional kind is left out", watch=str(self.target), why=why)
-        if missing:
-            self._sink.listed(set(), "")
-        self.problem = None
-        self._received()
-        self.known.set()
-        self.is_served = False
-        return self._timing.absent
-
-    def _note(self, why: str) -> None:
+        is_missing = isinstance(problem, errors.NotFound)
+        is_not_served = is_missing or isinstance(problem, errors.Forbidden)
+        why = "is not served by the API server; install its CRD" if is_missing else str(problem)
+        if is_not_served or isinstance(problem, errors.Conflict):  # 410 in the middle of a paged list
+            self._version = None
+        if is_not_served and self.target.is_optional:
+            if not self.known.is_set() or self.is_served:
+                log.info("an optional kind is left out", watch=str(self.target), why=why)
+            if is_missing:
+                self._sink.listed(set(), "")
+            self.problem = None
+            self._received()
+            self.known.set()
+            self.is_served = False
+            return self._timing.absent
         text = f"{self.target}: {why}"
         if text != self.problem:
             log.warning("a watch fails", watch=str(self.target), why=why)
         self.problem = text
+        if is_not_served:
+            return wait
+        after = (problem.after if isinstance(problem, errors.Retryable) else None) or 0.0
+        return max(min(after, self._timing.longest_wait), wait * (0.5 + 0.5 * self._jitter()))
 
 
 def _readable(answer: bytes, *, around: int) -> bytes:

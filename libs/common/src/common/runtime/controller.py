@@ -141,54 +141,55 @@ class Controller:
     ) -> None:
         while True:
             key = await take()
-            if self.informer.may_reconcile(key):
-                chosen = reconcile
-            elif guard is None or (silent_since := self.informer.silent_since(key)) is None:
-                # Once the state of its partition is complete, every key is enqueued.
-                await self._report_waiting(key)
-                self._queue.done(key)
+            chosen = await self._chosen(key, reconcile, guard)
+            if chosen is None:
                 continue
-            elif asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
-                self._queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
-                continue
-            else:
-                chosen = guard
+            now, started = self._clock.now(), self._clock.monotonic()
+            result, requeue_at = "error", None
             with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
-                await self._reconcile(chosen, key, time_limit)
+                try:
+                    async with asyncio.timeout(time_limit) as self._running[key]:
+                        again = await chosen(key, now=now)
+                except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
+                    self._failed(key, _cause(problem))
+                except asyncio.CancelledError as problem:
+                    if not supervision.is_stray():
+                        raise
+                    self._failed(key, problem)
+                else:
+                    result = "success" if again is None else "requeue_after"
+                    if again is not None:
+                        wait = max(timedelta(0), again - self._clock.now()).total_seconds()
+                        requeue_at = asyncio.get_running_loop().time() + wait
+                    self._queue.done(key, requeue_at=requeue_at)
+                finally:
+                    del self._running[key]
+                    self._ended.set()
+                if not self._queue.waits(key):
+                    self.informer.idle(key)
+                self._meter.results[result].inc()
+                self._meter.seconds.observe(self._clock.monotonic() - started)
 
-    async def _report_waiting(self, key: Key) -> None:
-        if self._report_quarantine is not None and (held := self.informer.quarantine_of(key)) is not None:
-            try:
-                await self._report_quarantine(*held)
-            except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
-                log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
+    async def _chosen(self, key: Key, reconcile: Reconcile, guard: Reconcile | None) -> Reconcile | None:
+        """Return what reconciles a key that was taken; None if nothing may now."""
+        if self.informer.may_reconcile(key):
+            return reconcile
+        if guard is None or (silent_since := self.informer.silent_since(key)) is None:
+            # Once the state of its partition is complete, every key is enqueued.
+            if self._report_quarantine is not None and (held := self.informer.quarantine_of(key)) is not None:
+                try:
+                    await self._report_quarantine(*held)
+                except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
+                    log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
+            self._queue.done(key)
+            return None
+        if asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
+            self._queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
+            return None
+        return guard
 
-    async def _reconcile(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
-        now, started = self._clock.now(), self._clock.monotonic()
-        try:
-            async with asyncio.timeout(time_limit) as self._running[key]:
-                again = await reconcile(key, now=now)
-        except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
-            result = self._failed(key, _cause(problem))
-        except asyncio.CancelledError as problem:
-            if not supervision.is_stray():
-                raise
-            result = self._failed(key, problem)
-        else:
-            result, requeue_at = "success", None
-            if again is not None:
-                wait = max(timedelta(0), again - self._clock.now()).total_seconds()
-                result, requeue_at = "requeue_after", asyncio.get_running_loop().time() + wait
-            self._queue.done(key, requeue_at=requeue_at)
-        finally:
-            del self._running[key]
-            self._ended.set()
-        if not self._queue.waits(key):
-            self.informer.idle(key)
-        self._meter.results[result].inc()
-        self._meter.seconds.observe(self._clock.monotonic() - started)
-
-    def _failed(self, key: Key, problem: BaseException) -> str:
+    def _failed(self, key: Key, problem: BaseException) -> None:
+        """Decide when a key is reconciled again after an error."""
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
                 wait = self._queue.retry(key)
@@ -215,7 +216,6 @@ class Controller:
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
         self._meter.errors.inc()
         self._meter.retries.inc()
-        return "error"
 
 
 def _cause(problem: Exception) -> Exception:

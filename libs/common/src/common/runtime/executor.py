@@ -13,10 +13,11 @@ A `Parallel` is begun, and continued, within the time slice of the plan alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
+from operator import attrgetter
 from typing import Final, Protocol
 
 import msgspec
@@ -40,6 +41,8 @@ SLICE: Final = 0.5
 """Seconds after which a plan is cut short and its key requeued, so that a large object does not occupy a worker."""
 REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
 """Failures after which the rest of a plan may still hold."""
+UNANSWERED: Final = (errors.Throttled, errors.Unavailable)
+"""Failures after which no more of the many requests of a `Parallel` are sent."""
 
 Result = bool | errors.RaybusError
 """Whether an action changed anything, or why it failed."""
@@ -49,11 +52,6 @@ class Perform(Protocol):
     """Executes one action, and returns whether it changed anything; for actions of a service that `Writer` does not know."""
 
     def __call__(self, action: Action, *, writer: Writer) -> Awaitable[bool]: ...
-
-
-async def write(action: Action, *, writer: Writer) -> bool:
-    """Make the one write that an action is; raise if it is none."""
-    return await writer.write(action)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -96,18 +94,40 @@ class Executor:
         self._clock = clock
         self.emit = events.record
 
-    async def execute(self, root: Object, steps: Iterable[Action | Parallel], perform: Perform = write) -> Executed:
-        """Execute a plan for `root`, the reconciled object."""
+    async def execute(
+        self, root: Object, steps: Iterable[Action | Parallel], perform: Perform | None = None
+    ) -> Executed:
+        """Execute a plan for `root`, the reconciled object, until a step ends it or its time slice is over."""
         writer = Writer(self._kube, self._cache, self._views, resource=self._regarding, root=root)
-        execution = _Execution(self, root.metadata, partial(perform, writer=writer), self._clock)
-        await execution.run(steps)
+        execution = _Execution(writer.write if perform is None else partial(perform, writer=writer), self._clock)
+        failures: list[Failure] = []
+        ended: set[str] = set()
+        for step in steps:
+            if step.chain in ended:
+                continue
+            if isinstance(step, Parallel):
+                failed = await execution.run(step)
+                ends_plan = execution.is_cut or any(isinstance(each.error, UNANSWERED) for each in failed)
+                failures += failed
+            else:
+                result = await execution.attempt(step)
+                if result is True and not isinstance(step, EmitEvent):
+                    log.info("done", action=str(step))
+                await self.report(root.metadata, step, result=result)
+                failed = [] if isinstance(result, bool) or step.is_optional else [Failure(step, result)]
+                ends_plan = any(_shows_stale_plan(each) for each in failed)
+                failures = [*failed, *failures] if ends_plan else [*failures, *failed]
+            if ends_plan:
+                break
+            if failed and not step.is_side:
+                ended.add(step.chain)
         alike: dict[tuple[str, str, str], list[Event]] = {}
         for event in execution.events:
             alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
             for events in alike.values():  # the first with their number: KubeRay's client folds them into a series
                 group.create_task(self.emit(root.metadata, events[0], count=len(events)))
-        return Executed(failures=tuple(execution.failures), is_cut=execution.is_cut)
+        return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
     async def report(self, meta: ObjectMeta, action: Action, *, result: Result) -> None:
         """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
@@ -117,57 +137,26 @@ class Executor:
 
 
 class _Execution:
-    """One plan being executed."""
+    """The attempts of one plan, and its time slice."""
 
-    def __init__(
-        self, executor: Executor, meta: ObjectMeta, perform: Callable[[Action], Awaitable[bool]], clock: Clock
-    ) -> None:
-        self._executor = executor
-        self._meta = meta
+    def __init__(self, perform: Callable[[Action], Awaitable[bool]], clock: Clock) -> None:
         self._perform = perform
         self._clock = clock
         self._ends_at = clock.monotonic() + SLICE
         self._has_changes = False
-        self.failures: list[Failure] = []
         self.events: list[Event] = []
         """Events that are reported after all writes."""
         self.is_cut = False
 
-    async def run(self, steps: Iterable[Action | Parallel]) -> None:
-        """Execute the steps, until one ends the plan or its time slice is over."""
-        ended: set[str] = set()
-        for step in steps:
-            if step.chain in ended:
-                continue
-            self.is_cut = self.is_cut or (isinstance(step, Parallel) and self._is_time_over())
-            if self.is_cut:
-                return
-            if isinstance(step, Parallel):
-                failed = await self._run_batches(step)
-                ends_plan = any(isinstance(each.error, errors.Unavailable | errors.Throttled) for each in failed)
-                self.failures += failed
-            else:
-                failed = await self._run_single(step)
-                ends_plan = any(_shows_stale_plan(each) for each in failed)
-                self.failures = [*failed, *self.failures] if ends_plan else [*self.failures, *failed]
-            if ends_plan:
-                return
-            if failed and not step.is_side:
-                ended.add(step.chain)
-
-    async def _run_single(self, action: Action) -> list[Failure]:
-        result = await self._attempt(action)
-        if result is True and not isinstance(action, EmitEvent):
-            log.info("done", action=str(action))
-        await self._executor.report(self._meta, action, result=result)
-        return [] if isinstance(result, bool) or action.is_optional else [Failure(action, result)]
-
-    async def _run_batches(self, step: Parallel) -> list[Failure]:
-        """Execute actions in batches; no further batch is begun after a failure."""
+    async def run(self, step: Parallel) -> list[Failure]:
+        """Execute actions in batches: none after a failure, and only to complete what is begun once the time slice is over."""
         failed: list[Failure] = []
-        for batch in self._batches(step):
+        actions: tuple[Action, ...] = step.actions
+        size = 1 if step.starts_slowly else AT_ONCE
+        self.is_cut = self._is_time_over()
+        while actions and not failed and not self.is_cut:
             async with asyncio.TaskGroup() as group:
-                tasks = [(action, group.create_task(self._attempt(action))) for action in batch]
+                tasks = [(action, group.create_task(self.attempt(action))) for action in actions[:size]]
             for action, task in tasks:
                 result = task.result()
                 if isinstance(result, errors.RaybusError):
@@ -175,33 +164,24 @@ class _Execution:
                 if (event := _event_of(action, result)) is not None:
                     self.events.append(event)
                 self._has_changes |= result is True and not isinstance(action, EmitEvent)
-            if failed:
-                break
+            actions, size = actions[size:], min(2 * size, AT_ONCE)
+            if self._is_time_over():
+                size = min(size, sum(1 for _ in takewhile(attrgetter("continues"), actions)))
+                self.is_cut = bool(actions) and not failed and not size
         return failed
 
-    def _batches(self, step: Parallel) -> Iterator[tuple[Action, ...]]:
-        """Cut actions into batches; once the time slice is over only what is begun is completed."""
-        actions, size = step.actions, 1 if step.starts_slowly else AT_ONCE
-        while actions:
-            if self._is_time_over():
-                size = min(size, sum(1 for _ in takewhile(lambda each: each.continues, actions)))
-                self.is_cut = not size
-                if self.is_cut:
-                    return
-            yield actions[:size]
-            actions, size = actions[size:], min(2 * size, AT_ONCE)
-
-    def _is_time_over(self) -> bool:
-        """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
-        return self._has_changes and self._clock.monotonic() >= self._ends_at
-
-    async def _attempt(self, action: Action) -> Result:
+    async def attempt(self, action: Action) -> Result:
+        """Execute one action; return its error instead of raising it."""
         if isinstance(action, Refuse):
             return errors.InvalidSpec(action.event.note)
         try:
             return isinstance(action, EmitEvent) or await self._perform(action)
         except errors.RaybusError as problem:
             return problem
+
+    def _is_time_over(self) -> bool:
+        """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
+        return self._has_changes and self._clock.monotonic() >= self._ends_at
 
 
 def _shows_stale_plan(failed: Failure) -> bool:

@@ -16,7 +16,7 @@ alone (`take_of_idle_group`): one namespace, whatever its reconciles wait for, h
 import asyncio
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from contextlib import suppress
 from functools import cached_property
 from typing import Final, Generic, TypeVar
@@ -54,9 +54,11 @@ class WorkQueue(Generic[K]):
         self._group_of = group_of
         self._is_steady = is_steady
         self._meter = meter
-        self._new = _FairLane(group_of, size_of)
-        self._known = _FairLane(group_of)
-        self._steady = _FairLane(group_of)
+        self._changed = asyncio.Event()
+        self._steady_changed = asyncio.Event()
+        self._new = _FairLane((self._changed,), group_of, size_of)
+        self._known = _FairLane((self._changed,), group_of)
+        self._steady = _FairLane((self._changed, self._steady_changed), group_of)
         self._new_in_a_row = 0
         self._waiting: dict[K, float] = {}
         """Keys in the lanes, and since when."""
@@ -71,8 +73,6 @@ class WorkQueue(Generic[K]):
         """The one timer of a key that counts; older entries of the heap are passed over."""
         self._failures: dict[K, int] = {}
         self._order = 0
-        self._changed = asyncio.Event()
-        self._steady_changed = asyncio.Event()
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -106,9 +106,18 @@ class WorkQueue(Generic[K]):
 
     # --- what is asked for -------------------------------------------------------------------------------------------
 
-    def add(self, key: K, *, is_new: bool = False) -> None:
-        """Enqueue a key as soon as possible; `is_new` when its object has just been created."""
-        self._ask(key, self._new if is_new else self._lane(key))
+    def add(self, key: K, *, is_new: bool = False, is_due: bool = False) -> None:
+        """Enqueue a key as soon as possible; `is_new` when its object has just been created, `is_due` when its timer has ended."""
+        if self.waits(key):
+            return
+        now = self._loop.time()
+        self._meter.adds.inc()
+        if key in self._busy:
+            self._dirty[key] = now
+            return
+        lane = self._new if is_new else self._known if is_due else self._lane(key)
+        self._waiting[key] = now
+        lane.put(key)
 
     def add_at(self, key: K, when: float) -> None:
         """Enqueue a key at a time of the event loop's clock, unless an earlier time is scheduled."""
@@ -124,26 +133,9 @@ class WorkQueue(Generic[K]):
         for known in (self._failures, self._due, self._dirty):
             known.pop(key, None)
 
-    def _ask(self, key: K, lane: "_FairLane[K]") -> None:
-        if self.waits(key):
-            return
-        now = self._loop.time()
-        self._meter.adds.inc()
-        if key in self._busy:
-            self._dirty[key] = now
-        else:
-            self._put(key, lane, since=now)
-
     def _lane(self, key: K) -> "_FairLane[K]":
         """Return the lane of a known key."""
         return self._steady if self._is_steady is not None and self._is_steady(key) else self._known
-
-    def _put(self, key: K, lane: "_FairLane[K]", *, since: float) -> None:
-        self._waiting[key] = since
-        lane.put(key)
-        self._changed.set()
-        if lane is self._steady:
-            self._steady_changed.set()
 
     # --- what the workers take ---------------------------------------------------------------------------------------
 
@@ -176,18 +168,30 @@ class WorkQueue(Generic[K]):
         return self._taken(self._steady.take())
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
-        """Report a reconcile that succeeded; forget the key's failures."""
+        """Report a reconcile that succeeded: forget the key's failures, and notify the workers of idle groups if its group is one now."""
         self._failures.pop(key, None)
-        self._release(key)
+        began = self._busy.pop(key, None)
+        if began is not None:
+            self._meter.work.observe(self._loop.time() - began)
+            group = self._group_of(key)
+            self._busy_groups[group] -= 1
+            if self._busy_groups[group] == 0:
+                del self._busy_groups[group]
+                if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
+                    self._changed.set()
+        since = self._dirty.pop(key, None)
+        if since is not None:
+            self._waiting[key] = since
+            self._lane(key).put(key)
         if requeue_at is not None:
             self.add_at(key, requeue_at)
 
     def retry(self, key: K, *, after: float = 0.0) -> float:
         """Report a reconcile that failed; return the seconds until the next one, at least `after`."""
-        self._failures[key] = self.failures(key) + 1
-        wait = max(after, backoff(self._failures[key]))
-        self._release(key)
-        self.add_at(key, asyncio.get_running_loop().time() + wait)
+        failures = self.failures(key) + 1
+        wait = max(after, backoff(failures))
+        self.done(key, requeue_at=asyncio.get_running_loop().time() + wait)
+        self._failures[key] = failures
         return wait
 
     async def _wait(self) -> None:
@@ -203,7 +207,7 @@ class WorkQueue(Generic[K]):
             when, _, key = heapq.heappop(self._timers)
             if self._due.get(key) == when:
                 del self._due[key]
-                self._ask(key, self._known)
+                self.add(key, is_due=True)
 
     def _taken(self, key: K) -> K:
         now = self._loop.time()
@@ -212,21 +216,6 @@ class WorkQueue(Generic[K]):
         self._busy_groups[self._group_of(key)] += 1
         self._due.pop(key, None)
         return key
-
-    def _release(self, key: K) -> None:
-        """Take a key out of work; notify the workers of idle groups if that was the last of its group, and others wait."""
-        began = self._busy.pop(key, None)
-        if began is not None:
-            self._meter.work.observe(self._loop.time() - began)
-            group = self._group_of(key)
-            self._busy_groups[group] -= 1
-            if self._busy_groups[group] == 0:
-                del self._busy_groups[group]
-                if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
-                    self._changed.set()
-        since = self._dirty.pop(key, None)
-        if since is not None:
-            self._put(key, self._lane(key), since=since)
 
 
 class _FairLane(Generic[K]):
@@ -237,7 +226,14 @@ class _FairLane(Generic[K]):
     of the same size does not wait for all that came before it, and each of the others waits at most twice as long.
     """
 
-    def __init__(self, group_of: Callable[[K], Hashable], size_of: Callable[[K], int] | None = None) -> None:
+    def __init__(
+        self,
+        changed: Iterable[asyncio.Event],
+        group_of: Callable[[K], Hashable],
+        size_of: Callable[[K], int] | None = None,
+    ) -> None:
+        self._changed = changed
+        """Events to set when a key begins to wait."""
         self._group_of = group_of
         self._size_of = size_of
         self.groups: OrderedDict[Hashable, _Group[K]] = OrderedDict()
@@ -249,6 +245,8 @@ class _FairLane(Generic[K]):
         if group not in self.groups:
             self.groups[group] = _Group(self._size_of)
         self.groups[group].put(key)
+        for each in self._changed:
+            each.set()
 
     def take(self, busy: Collection[Hashable] = ()) -> K:
         """Return the next key of a group that is not among the busy ones; there must be one."""

@@ -6,10 +6,9 @@ import msgspec
 
 from common import errors
 from common.api.meta import ObjectMeta
-from common.api.opaque import Json
 from common.kube import client
+from common.kube.answers import is_gone
 from common.kube.client import Kube
-from common.kube.errors import is_gone
 from common.kube.resources import Resource, label_selector
 from common.runtime import cache as caches
 from common.runtime.actions import (
@@ -64,7 +63,8 @@ class Writer:
             case Replace(resource=resource, body=body):
                 self._keep(resource, await self._kube.replace(resource, self.namespace, body))
             case Patch(resource=resource, name=name, patch=patch):
-                self._keep(resource, await self._patch(resource, name, patch))
+                answer = await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
+                self._keep(resource, answer)
             case Delete():
                 return await self._delete(action)
             case DeleteCollection(resource=resource, selector=selector):
@@ -129,7 +129,8 @@ class Writer:
                 body |= {"status": msgspec.to_builtins(action.status)}
                 answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")
             else:
-                answer = await self._patch(self._resource, self._root.metadata.name, action.patch(self._version))
+                patch = client.Patch(body=action.patch(self._version))
+                answer = await self._kube.patch(self._resource, self.namespace, self._root.metadata.name, patch)
         except errors.NotFound as problem:
             # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
             known = self._root.metadata
@@ -140,9 +141,6 @@ class Writer:
         new = msgspec.json.decode(answer, type=type(self._root))
         self._cache.put(new)
         self._version = new.metadata.resource_version
-
-    async def _patch(self, resource: Resource, name: str, patch: Json) -> bytes:
-        return await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
 
     def _keep(self, resource: Resource, answer: bytes) -> None:
         view = self._views.get(resource.kind)

@@ -1,7 +1,8 @@
-"""Translation of the API server's answers: a status code becomes one of our errors."""
+"""Translation of the API server's answers: a status code becomes one of our errors, `metadata.managedFields` the last writer."""
 
 from collections.abc import Callable
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +25,11 @@ _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message
 _WEBHOOK: Final = "failed calling webhook"
 """The same, with 500, for a webhook that does not answer: other objects may well be admitted."""
 
+OURS: Final = "raybus-"
+"""Prefix of the names of our clients."""
+UNKNOWN: Final = "unknown"
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+
 
 class Status(msgspec.Struct, frozen=True):
     """The `Status` object that the API server answers with when it refuses."""
@@ -34,7 +40,13 @@ class Status(msgspec.Struct, frozen=True):
 
 def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> errors.RaybusError:
     """Return the error that stands for a refused request; `retry_after` is in seconds."""
-    status = _status(code, body)
+    if code < 400:
+        status = Status(message=f"the API server answered {code}, and redirects are not followed")
+    else:
+        try:
+            status = msgspec.json.decode(body, type=Status)
+        except (msgspec.DecodeError, RecursionError):
+            status = Status(message=body[:200].decode(errors="replace"))
     text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
     if code == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(text)
@@ -49,15 +61,30 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
     return _MEANING.get(code, errors.Rejected)(text)
 
 
-def _status(code: int, body: bytes) -> Status:
-    if code < 400:
-        return Status(message=f"the API server answered {code}, and redirects are not followed")
-    try:
-        return msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, RecursionError):
-        return Status(message=body[:200].decode(errors="replace"))
-
-
 def is_gone(problem: errors.NotFound, name: str) -> bool:
     """Return whether the API server misses this object, and not its whole kind, as it does in its first second."""
     return f'"{name}" not found' in str(problem)
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    manager: str = ""
+    time: datetime | None = None
+    fields: dict[str, Any] = msgspec.field(default_factory=dict[str, Any], name="fieldsV1")
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    managed_fields: list[_Entry] = []
+
+
+class _Managed(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+def writer_of_rules(body: bytes) -> str:
+    """Return the last client but ours that wrote `spec.rules` of a route."""
+    entries = msgspec.json.decode(body, type=_Managed).metadata.managed_fields
+    others = [
+        each for each in entries if not each.manager.startswith(OURS) and "f:rules" in each.fields.get("f:spec", {})
+    ]
+    last = max(others, key=lambda each: each.time or _EARLIEST, default=None)
+    return UNKNOWN if last is None or not last.manager else last.manager

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common import errors
-from common.kube.errors import from_answer, is_gone
+from common.kube.answers import from_answer, is_gone
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
 

@@ -298,7 +298,7 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
         await outside.session()
         source = Source(stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="replay")
         async with consume(
-            outside, [source], take=lambda stored: reported.append(stored.payload), read=lambda: None
+            outside, source, take=lambda stored: reported.append(stored.payload), read=lambda: None
         ) as reading:
             await eventually(lambda: reported, what="the event in the mirror")
             assert not reading.is_broken

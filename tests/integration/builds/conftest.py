@@ -75,7 +75,7 @@ class Users:
     async def watch(self) -> None:
         """Count pods until cancelled."""
         feed = ApiFeed(self._kube, {POD.kind: POD}, namespace=self._namespace)
-        await feed.follow(frozenset(), self._pods)
+        await feed.follow(0, self._pods)
 
     async def create(self, name: str, *, workers: int) -> None:
         """Create a cluster, and wait for its pods."""

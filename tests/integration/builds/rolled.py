@@ -62,7 +62,7 @@ async def run(options: argparse.Namespace, work: Path) -> Found:
         environments = [Environment(found, number) for number in range(ENVIRONMENTS)]
         async with asyncio.TaskGroup() as group:
             feed = ApiFeed(found.kube, {RAY_CLUSTER.kind: RAY_CLUSTER}, namespace=BACKGROUND)
-            watching = group.create_task(feed.follow(frozenset(), clusters))
+            watching = group.create_task(feed.follow(0, clusters))
             async with asyncio.TaskGroup() as users:
                 for each in environments:
                     users.create_task(each.begin())

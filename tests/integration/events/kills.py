@@ -184,7 +184,7 @@ async def _read(secured: Secured, count: int) -> list[str]:
     async with connect(secured.settings("subscriber")) as outside:
         await outside.session()
         source = Source(stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="away", begin=from_sequence(1))
-        async with consume(outside, [source], take=take, read=lambda: None):
+        async with consume(outside, source, take=take, read=lambda: None):
             for _ in range(600):
                 if has_ended():
                     break

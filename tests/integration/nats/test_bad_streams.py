@@ -18,6 +18,7 @@ from common.settings import Settings
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.fakes.listener import Recorder
+from support.following import follow_as_one
 from support.servers.nats import nats_server
 from support.servers.relayed import EVERYTHING, Watcher
 from support.waiting import eventually, eventually_true
@@ -112,7 +113,7 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
         )
         readers = {name: Recorder() for name in (ours, theirs)}
         feeds = {name: StateFeed(bus, reader="test", installation=name) for name in readers}
-        tasks = [group.create_task(feeds[name].follow(EVERYTHING, readers[name])) for name in readers]
+        tasks = [group.create_task(follow_as_one(feeds[name], EVERYTHING, readers[name])) for name in readers]
         try:
             first.start()
             await eventually(lambda: readers[ours].knows("RayCluster", "ours"), within=SLOW, what="our cluster")
@@ -139,7 +140,7 @@ async def test_an_undecodable_message_is_skipped_and_replaced(
         await make(bus)
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("name.with.dots"))
         watcher, reader = Watcher(access, control_plane.kubeconfig, namespace), Recorder()
-        following = group.create_task(StateFeed(bus, reader="test").follow(EVERYTHING, reader))
+        following = group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))
         try:
             watcher.start()
             await eventually(lambda: reader.knows("RayCluster", "name.with.dots"), within=SLOW, what="the cluster")

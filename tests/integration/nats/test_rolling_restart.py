@@ -24,6 +24,7 @@ from localcluster.control_plane import ControlPlane
 from nats_admin import provision
 from support.builders.manifests import a_ray_cluster
 from support.fakes.listener import Recorder
+from support.following import follow_as_one
 from support.servers.nats_cluster import NatsCluster, nats_cluster
 from support.servers.relayed import EVERYTHING, Watcher
 from support.waiting import eventually, eventually_true
@@ -115,7 +116,7 @@ async def under_load(
             answer = await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name))
             reader.written[name] = [version(msgspec.json.decode(answer, type=dict[str, Any]))]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(StateFeed(bus, reader="test").follow(EVERYTHING, reader))]
+            tasks = [group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))]
             watcher.start()
             try:
                 await eventually(reader.is_even, within=TIMEOUT, what="the first load")

@@ -57,7 +57,7 @@ class Town:
         """Let users change their clusters until cancelled."""
         async with asyncio.TaskGroup() as group:
             feed = ApiFeed(self.kube, {RAY_CLUSTER.kind: RAY_CLUSTER}, namespace=self.namespace)
-            group.create_task(feed.follow(frozenset(), self._seen))
+            group.create_task(feed.follow(0, self._seen))
             for number in range(CLUSTERS):
                 group.create_task(self._change(f"c{number}"))
 

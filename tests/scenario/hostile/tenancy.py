@@ -43,6 +43,7 @@ from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import FakeKube, Request
 from support.fakes.serve import FakeServe
 from support.fakes.virtual_time import VirtualClock, VirtualLoop
+from support.following import follow
 from traffic_manager import wiring as traffic_wiring
 from watcher.relay import Relay, Source
 
@@ -145,9 +146,7 @@ class Tenancy:
             self.relay.everything_is_listed()
             for app in self.apps:
                 feed = FakeFeed(self.stream, tree=app.tree)
-                tasks.append(
-                    group.create_task(feed.follow(frozenset(range(sharding.PARTITIONS)), app.controller.hold(0)))
-                )
+                tasks.append(group.create_task(follow(feed, app.controller, range(sharding.PARTITIONS))))
                 tasks.append(group.create_task(self._spied(app).run(workers=4)))
             yield
             for task in tasks:

@@ -20,14 +20,14 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class ApiFeed:
-    """Lists and watches whole kinds, in one namespace or all; implements `common.bus.feed.Feed` for all partitions at once."""
+    """Lists and watches whole kinds, in one namespace or all; implements `common.bus.feed.Feed` for all partitions as one."""
 
     def __init__(self, kube: KubeClient, resources: Mapping[str, Resource], *, namespace: str | None = None) -> None:
         self._kube = kube
         self._namespace = namespace
         self._resources = resources
 
-    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
+    async def follow(self, partition: int, listener: Listener) -> None:
         """Deliver every object to the listener, until cancelled."""
         listener.loading("started")
         waiting = set(self._resources)

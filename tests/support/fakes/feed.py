@@ -3,7 +3,7 @@
 import asyncio
 
 from common.bus import messages, subjects
-from common.bus.feed import Listener, Progress, Synced
+from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.sharding import Place, Tree
 
@@ -60,40 +60,41 @@ class FakeFeed:
         self._stream = stream
         self._tree = tree
 
-    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Deliver some partitions to the listener until cancelled."""
+    async def follow(self, partition: int, listener: Listener) -> None:
+        """Deliver a partition to the listener until cancelled."""
         why = "started"
         while True:
             listener.loading(why)
-            why = await self._read(partitions, listener)
+            why = await self._read(partition, listener)
 
-    async def _read(self, partitions: frozenset[int], listener: Listener) -> str:
-        progress = Progress(partitions)
+    async def _read(self, partition: int, listener: Listener) -> str:
         unread = len(self._stream)
         queue = self._stream.open()
+        marker: Synced | None = None
+        is_synced = False
         try:
             while True:
-                if unread == 0:
-                    progress.read()
-                version = progress.complete()
-                if version is not None:
-                    listener.synced(version)
+                if unread <= 0 and marker is not None and not is_synced:
+                    is_synced = True
+                    listener.synced(marker.version)
                 found = await queue.get()
                 unread -= 1
                 if isinstance(found, str):
                     return found
-                why = self._deliver(*found, partitions, listener, progress)
-                if why is not None:
-                    return why
+                subject, message = found
+                _, _, where, tree, *_ = subject.split(".")
+                if int(where) != partition or self._tree not in {None, tree}:
+                    continue
+                if not isinstance(message, Synced):
+                    self._deliver(message, partition, listener)
+                elif is_synced and marker is not None and marker.epoch != message.epoch:
+                    return f"the watcher began epoch {message.epoch}"
+                else:
+                    marker = message
         finally:
             self._stream.close(queue)
 
-    def _deliver(
-        self, subject: str, message: Message, partitions: frozenset[int], listener: Listener, progress: Progress
-    ) -> str | None:
-        _, _, partition, tree, *_ = subject.split(".")
-        if int(partition) not in partitions or self._tree not in {None, tree}:
-            return None
+    def _deliver(self, message: State | Gone | Quarantined, partition: int, listener: Listener) -> None:
         trace = messages.encode(message).headers.get(messages.TRACE, "")
         match message:
             case State():
@@ -103,13 +104,10 @@ class FakeFeed:
                 listener.quarantined(message.kind, *place, body=message.body, why=message.why)
             case Gone(moved_to=Place() as to) if self._tree not in {None, to.tree}:
                 listener.moved(message.kind, message.namespace, message.name, to=None)
-            case Gone(moved_to=Place() as to) if to.partition in partitions:
+            case Gone(moved_to=Place() as to) if to.partition == partition:
                 pass
             case Gone(moved_to=Place() as to):
                 listener.moved(message.kind, message.namespace, message.name, to=to.partition)
             case Gone():
                 version = messages.number(message.version)
                 listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
-            case Synced():
-                return progress.marked(int(partition), message)
-        return None

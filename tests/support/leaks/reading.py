@@ -71,7 +71,7 @@ async def followed(bus: Bus, stream: str, subject: str) -> AsyncGenerator[tuple[
     name = f"scan-{bus.current.inbox.rpartition('.')[2]}"
     source = Source(stream=stream, filter=subject, name=name, begin=from_sequence(1))
     async with consume(
-        bus, [source], take=lambda stored: found.append(Message(stream, stored)), read=is_read.set
+        bus, source, take=lambda stored: found.append(Message(stream, stored)), read=is_read.set
     ) as reading:
         yield found, is_read
         assert not reading.is_broken, f"the reading of {stream} broke: messages may be missing"

@@ -23,6 +23,7 @@ from nats_admin import credential_folder, provision
 from nats_admin.server_conf import Server
 from nats_admin.subscribers import Subscriber
 from support.fakes.listener import Recorder
+from support.following import follow_as_one
 from support.servers.builds import THIS, Build
 from support.servers.nats import NatsServer, nats_server
 from support.servers.process import Process
@@ -176,7 +177,7 @@ async def relayed(folder: Path, kubeconfig: Path, namespace: str) -> AsyncGenera
     async with provisioned(folder) as (secured, bus), asyncio.TaskGroup() as group:
         watcher = Watcher(secured, kubeconfig, namespace)
         reader = Recorder()
-        following = group.create_task(StateFeed(bus, reader="test").follow(EVERYTHING, reader))
+        following = group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))
         try:
             watcher.start()
             yield Relayed(nats=secured.server, secured=secured, watcher=watcher, reader=reader, bus=bus)

@@ -90,7 +90,7 @@ async def _read(bus: Bus, witness: Witness, begun: asyncio.Event) -> None:
     while True:
         source = Source(stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=f"witness-{token_hex(6)}")
         try:
-            async with consume(bus, [source], take=witness.take, read=begun.set) as reading:
+            async with consume(bus, source, take=witness.take, read=begun.set) as reading:
                 witness.interruptions.append(await reading.until_broken())
         except errors.Retryable as problem:
             witness.interruptions.append(str(problem))

@@ -24,7 +24,7 @@ from support.fakes.listener import Recorder
 from support.servers.nats import NatsServer, nats_server
 from support.waiting import eventually
 
-FOLLOWED = frozenset({3, 7})
+FOLLOWED = 3
 OTHER = 5
 
 
@@ -127,7 +127,7 @@ async def synced(recorder: Recorder) -> None:
 
 async def test_objects_are_delivered_before_the_snapshot_is_complete(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
     await synced(setup.recorder)
     assert setup.recorder.names("Pod") == {"one"}
@@ -135,35 +135,23 @@ async def test_objects_are_delivered_before_the_snapshot_is_complete(setup: Setu
     assert setup.recorder.traces == {("Pod", "ns", "one"): messages.trace_of("u", "10")}
 
 
-async def test_one_partition_without_a_marker_is_enough_to_wait(setup: Setup) -> None:
+async def test_a_partition_without_a_marker_is_waited_for(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, frozenset({3}))
+    await setup.stream.mark("a", 20, frozenset({OTHER}))
     await eventually(lambda: setup.recorder.names("Pod"), what="the object")
     assert not setup.recorder.is_synced
 
-    await setup.stream.mark("a", 18, frozenset({7}))
+    await setup.stream.mark("a", 18, frozenset({FOLLOWED}))
     await synced(setup.recorder)
     assert setup.recorder.syncs == [18]
 
 
-async def test_markers_of_two_epochs_do_not_make_one(setup: Setup) -> None:
-    await setup.stream.mark("old", 20, frozenset({3}))
-    await setup.stream.mark("new", 30, frozenset({7}))
-    await setup.stream.store(under(3), a_pod())
-    await eventually(lambda: setup.recorder.names("Pod"), what="the object")
-    assert not setup.recorder.is_synced
-
-    await setup.stream.mark("new", 30, frozenset({3}))
-    await synced(setup.recorder)
-    assert setup.recorder.syncs == [30]
-
-
 async def test_a_new_epoch_means_a_reload(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await synced(setup.recorder)
 
-    await setup.stream.mark("b", 30, FOLLOWED)
+    await setup.stream.mark("b", 30, frozenset({FOLLOWED}))
 
     await eventually(lambda: setup.recorder.syncs == [20, 30], what="the second load")
     assert "epoch b" in setup.recorder.reasons[-1]
@@ -171,11 +159,11 @@ async def test_a_new_epoch_means_a_reload(setup: Setup) -> None:
 
 
 async def test_the_same_epoch_again_changes_nothing(setup: Setup) -> None:
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await synced(setup.recorder)
     loads = len(setup.recorder.reasons)
 
-    await setup.stream.mark("a", 25, FOLLOWED)
+    await setup.stream.mark("a", 25, frozenset({FOLLOWED}))
     await setup.stream.store(under(3), a_pod())
 
     await eventually(lambda: setup.recorder.knows("Pod", "one"), what="the object")
@@ -184,8 +172,8 @@ async def test_the_same_epoch_again_changes_nothing(setup: Setup) -> None:
 
 async def test_other_partitions_are_none_of_our_business(setup: Setup) -> None:
     await setup.stream.store(under(OTHER, "stranger"), a_pod("stranger"))
-    await setup.stream.mark("a", 20, FOLLOWED | {OTHER})
-    await setup.stream.store(under(7), a_pod())
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED, OTHER}))
+    await setup.stream.store(under(3), a_pod())
 
     await eventually(lambda: setup.recorder.knows("Pod", "one"), what="the object")
     assert setup.recorder.names("Pod") == {"one"}
@@ -193,7 +181,7 @@ async def test_other_partitions_are_none_of_our_business(setup: Setup) -> None:
 
 async def test_a_tombstone_removes(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await synced(setup.recorder)
 
     await setup.stream.store(under(3), gone(version=21))
@@ -201,23 +189,9 @@ async def test_a_tombstone_removes(setup: Setup) -> None:
     await eventually(lambda: setup.recorder.removals == [(("Pod", "ns", "one"), 21)], what="the removal")
 
 
-async def test_an_object_that_moves_within_our_partitions_stays(setup: Setup) -> None:
-    await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
-    await synced(setup.recorder)
-
-    await setup.stream.store(under(7), a_pod())
-    await setup.stream.store(under(3), gone(moved_to=7))
-    await setup.stream.store(under(3, "last"), a_pod("last"))
-
-    await eventually(lambda: setup.recorder.knows("Pod", "last"), what="the last object")
-    assert setup.recorder.removals == []
-    assert setup.recorder.names("Pod") == {"one", "last"}
-
-
 async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await synced(setup.recorder)
 
     await setup.stream.store(under(3), gone(moved_to=OTHER))
@@ -229,7 +203,7 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
 async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completeness(setup: Setup) -> None:
     await setup.stream.store(under(3, "alone", tree=Tree.CLUSTER), a_pod("alone"))
     await setup.stream.store(under(3, "served"), a_pod("served"))
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
     await eventually(lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads")
     assert setup.recorder.names("Pod") == {"alone", "served"}
@@ -238,7 +212,7 @@ async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completenes
 
 async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await eventually(lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads")
 
     await setup.stream.store(under(3, tree=Tree.CLUSTER), a_pod())
@@ -253,7 +227,7 @@ async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: 
 
 async def test_an_interruption_means_a_reload(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await synced(setup.recorder)
 
     await setup.stream.interrupt()
@@ -264,7 +238,7 @@ async def test_an_interruption_means_a_reload(setup: Setup) -> None:
 
 async def test_nothing_is_decided_on_a_stream_that_was_lost(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
     await synced(setup.recorder)
 
     await setup.stream.lose()
@@ -273,7 +247,7 @@ async def test_nothing_is_decided_on_a_stream_that_was_lost(setup: Setup) -> Non
     await eventually(lambda: setup.recorder.names("Pod"), what="the object")
     assert not setup.recorder.is_synced
 
-    await setup.stream.mark("b", 30, FOLLOWED)
+    await setup.stream.mark("b", 30, frozenset({FOLLOWED}))
     await synced(setup.recorder)
     assert setup.recorder.syncs == [20, 30]
 
@@ -283,7 +257,7 @@ async def test_a_large_object_is_compressed_on_the_way(setup: Setup) -> None:
     state = State(kind="Pod", namespace="ns", name="large", uid="u", version="1", form="1", body=large)
 
     await setup.stream.store(under(3, "large"), state)
-    await setup.stream.mark("a", 20, FOLLOWED)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
     await synced(setup.recorder)
     assert len(setup.recorder.objects["Pod", "ns", "large"]["ballast"]) == 1_500_000

@@ -85,7 +85,7 @@ async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
             await bus.session()
             await provision.ensure(bus, [streams.state()])
             feed, recorder = StateFeed(bus, reader="test", kinds=frozenset({"Pod", "RayCluster"})), Recorder()
-            tasks = [group.create_task(feed.follow(frozenset({3}), recorder)), group.create_task(feed.check_forms())]
+            tasks = [group.create_task(feed.follow(3, recorder)), group.create_task(feed.check_forms())]
             yield Setup(bus, feed, recorder)
             for task in tasks:
                 task.cancel()
@@ -129,7 +129,7 @@ async def test_what_all_partitions_have_in_common_is_logged_once_a_second(setup:
             await newer.store(subjects.state(place, "Pod", "ns", "one"), state)
         async with asyncio.TaskGroup() as group:
             follow = setup.feed.follow
-            tasks = [group.create_task(follow(frozenset({each}), Recorder())) for each in range(PARTITIONS)]
+            tasks = [group.create_task(follow(each, Recorder())) for each in range(PARTITIONS)]
             await asyncio.sleep(2)
             for task in tasks:
                 task.cancel()
@@ -196,7 +196,7 @@ async def test_a_kind_that_the_watcher_does_not_publish_is_not_taken_for_absent(
     monkeypatch.setitem(forms.FORMS, "Novel", Form(1, 0))
     reader, recorder = StateFeed(setup.bus, reader="novel", kinds=frozenset({"Pod", "Novel"})), Recorder()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(reader.follow(frozenset({3}), recorder)), group.create_task(reader.check_forms())]
+        tasks = [group.create_task(reader.follow(3, recorder)), group.create_task(reader.check_forms())]
         await setup.watcher({}).mark("older")
         await setup.synced()  # a reader that does not decode it continues
 

@@ -36,7 +36,7 @@ async def reading(folder: Path, marker: Synced) -> AsyncGenerator[tuple[Bus, Sta
             await provision.ensure(bus, [streams.state()])
             await mark(bus, marker)
             feed, recorder = StateFeed(bus, reader="test"), Recorder()
-            following = group.create_task(feed.follow(frozenset({3}), recorder))
+            following = group.create_task(feed.follow(3, recorder))
             yield bus, feed, recorder
             following.cancel()
 

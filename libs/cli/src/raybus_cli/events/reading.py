@@ -69,7 +69,7 @@ class Reader:
         name = f"{self._bus.current.inbox.rpartition('.')[2]}-{self._count}"
         source = Source(stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin)
         items: _Items = asyncio.Queue()
-        async with consume(self._bus, [source], take=items.put_nowait, read=lambda: items.put_nowait(None)) as reading:
+        async with consume(self._bus, source, take=items.put_nowait, read=lambda: items.put_nowait(None)) as reading:
             return await self._consume(reading, items, taker)
 
     async def _consume(self, reading: Reading, items: _Items, taker: Taker) -> str | None:

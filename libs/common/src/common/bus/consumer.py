@@ -10,7 +10,7 @@ those of a named subscriber: to ask about its consumer, to read from it, and to 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -92,24 +92,24 @@ class _Created(msgspec.Struct, frozen=True):
 
 
 class Reading:
-    """Some consumers that stand and fall together; `read` is called once when each has delivered what there was."""
+    """A consumer at the server, and what it has delivered."""
 
-    def __init__(self, session: Session, count: int, take: Take, read: Callable[[], None]) -> None:
-        self.consumers = [_Consumer(self, session) for _ in range(count)]
-        self.take = take
+    def __init__(self, session: Session, take: Take, read: Callable[[], None]) -> None:
+        self._session = session
+        self._take = take
         self._read = read
-        self._unread = set(self.consumers)
-        self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        if not count:
-            read()
+        self._is_read = False
+        self._last = 0
+        loop = asyncio.get_running_loop()
+        self._received_at = loop.time()
+        self._broken: asyncio.Future[str] = loop.create_future()
 
     async def until_broken(self) -> str:
         """Wait until something may have been missed; return why."""
         loop = asyncio.get_running_loop()
-        for consumer in self.consumers:
-            consumer.received_at = loop.time()
+        self._received_at = loop.time()
         while not self._broken.done():
-            silent_at = min(consumer.received_at for consumer in self.consumers) + SILENCE_SECONDS
+            silent_at = self._received_at + SILENCE_SECONDS
             if silent_at <= loop.time():
                 self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
             with contextlib.suppress(TimeoutError):
@@ -127,73 +127,57 @@ class Reading:
         """Return whether what was read no longer counts, and no delivery is taken any more."""
         return self._broken.done()
 
-    def finish(self, consumer: "_Consumer") -> None:
-        """Record that a consumer has delivered what there was."""
-        if consumer in self._unread:
-            self._unread.remove(consumer)
-            if not self._unread:
-                self._read()
-
-
-class _Consumer:
-    """One consumer at the server."""
-
-    def __init__(self, reading: Reading, session: Session) -> None:
-        self._reading = reading
-        self._session = session
-        self._last = 0
-        self.received_at = asyncio.get_running_loop().time()
+    def finish(self) -> None:
+        """Report once that all earlier messages have been taken."""
+        if not self._is_read:
+            self._is_read = True
+            self._read()
 
     async def receive(self, message: Incoming) -> None:
         """Take a delivery, a heartbeat or a flow-control question."""
-        self.received_at = asyncio.get_running_loop().time()
-        if self._reading.is_broken:
+        self._received_at = asyncio.get_running_loop().time()
+        if self._broken.done():
             return
         headers = cast("Mapping[str, str]", message.headers or {})
         if "Status" in headers:
-            await self._status(message, headers)
+            await self._answer(message, headers)
             return
         _, stream_seq, consumer_seq, _, pending = _position(message.reply)
         if int(consumer_seq) != self._last + 1:
-            self._reading.abort(f"delivery {self._last + 1} is missing")
+            self.abort(f"delivery {self._last + 1} is missing")
             return
         self._last += 1
         try:
-            self._reading.take(Stored(message.subject, int(stream_seq), headers, message.data))
+            self._take(Stored(message.subject, int(stream_seq), headers, message.data))
         except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
-            self._reading.abort(f"{message.subject} could not be taken: {problem!r}")
+            self.abort(f"{message.subject} could not be taken: {problem!r}")
         if pending == "0":
-            self._reading.finish(self)
+            self.finish()
 
-    async def _status(self, message: Incoming, headers: Mapping[str, str]) -> None:
+    async def _answer(self, message: Incoming, headers: Mapping[str, str]) -> None:
         if headers["Status"] != "100":
-            self._reading.abort(f"the server ended the consumer: {headers.get('Description', headers['Status'])}")
-        elif message.reply:
-            await self._session.publish(message.reply)
-        elif stalled := headers.get("Nats-Consumer-Stalled"):
-            await self._session.publish(stalled)
+            self.abort(f"the server ended the consumer: {headers.get('Description', headers['Status'])}")
+        elif question := message.reply or headers.get("Nats-Consumer-Stalled"):
+            await self._session.publish(question)
         elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
-            self._reading.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
+            self.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
 
 
 @contextlib.asynccontextmanager
-async def consume(
-    bus: Bus, sources: Sequence[Source], *, take: Take, read: Callable[[], None]
-) -> AsyncGenerator[Reading]:
-    """Follow parts of a stream as long as the block lasts; `read` is called once when all earlier messages have been taken."""
+async def consume(bus: Bus, source: Source, *, take: Take, read: Callable[[], None]) -> AsyncGenerator[Reading]:
+    """Follow a part of a stream as long as the block lasts; `read` is called once when all earlier messages have been taken."""
     session = await bus.session()
-    reading = Reading(session, len(sources), take, read)
+    reading = Reading(session, take, read)
+    inbox = f"{session.inbox}.deliver.{source.name}"
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reading.abort, "closed")
         stack.callback(session.when_lost(reading.abort))
-        for consumer, source in zip(reading.consumers, sources, strict=True):
-            inbox = f"{session.inbox}.deliver.{source.name}"
-            stack.push_async_callback(await session.listen(inbox, consumer.receive))
-            # The subject holds the filter, so permissions can restrict it.
-            subject = f"CONSUMER.CREATE.{source.stream}.{source.name}.{source.filter}"
-            created = await bus.api(subject, source.request(inbox), _Created)
-            if created.num_pending + created.delivered.consumer_seq == 0:  # there is nothing to read
-                reading.finish(consumer)
+        stack.push_async_callback(await session.listen(inbox, reading.receive))
+        # The subject holds the filter, so permissions can restrict it.
+        subject = f"CONSUMER.CREATE.{source.stream}.{source.name}.{source.filter}"
+        created = await bus.api(subject, source.request(inbox), _Created)
+        if created.num_pending + created.delivered.consumer_seq == 0:  # there is nothing to read
+            reading.finish()
         yield reading
 
 

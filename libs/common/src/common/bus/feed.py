@@ -1,9 +1,9 @@
-"""What a replica reads of the state stream: the port between the bus and a service's controller, and when a load of it is complete. Pure.
+"""What a replica reads of the state stream: the port between the bus and a service's controller. Pure.
 
 A feed calls its listener in this order: `loading`, then `changed`, `quarantined`, `removed` and `moved` for the last state of every
-object in the partitions, then `synced`, then the same as things happen. On a gap, a server restart, a lost
+object in the partition, then `synced`, then the same as things happen. On a gap, a server restart, a lost
 stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
-incomplete, and an object that is missing may well exist.
+incomplete, and an object that is missing may well exist. An empty stream has no marker, so no reader decides on it.
 
 An epoch is the watcher's installation and a random part: `<uid of the cluster>/<namespace>/<random>`. Two installations on
 one stream would take each other's objects for their own, so the watcher of the second refuses to write, and readers refuse to
@@ -52,62 +52,8 @@ def foreign(epoch: str, ours: str) -> str | None:
     )
 
 
-class Progress:
-    """One load of some partitions, from `loading` to `synced` and on until the epoch changes.
-
-    It is complete when all that the stream held when it began has been taken, and every followed partition has the
-    watcher's marker with one and the same epoch. An empty stream has no markers, so no reader decides on it.
-    """
-
-    def __init__(self, partitions: frozenset[int]) -> None:
-        self._partitions = partitions
-        self._is_read = False
-        self._markers: dict[int, Synced] = {}
-        self._epoch: str | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether `complete` has returned a version."""
-        return self._epoch is not None
-
-    def read(self) -> None:
-        """Record that all that the stream held at the start has been taken."""
-        self._is_read = True
-
-    def marked(self, partition: int | None, marker: Synced) -> str | None:
-        """Take a marker; return why everything must be loaded again, if it must."""
-        if partition not in self._partitions:
-            return None
-        self._markers[partition] = marker
-        is_known = self._epoch in {None, marker.epoch}
-        return None if is_known else f"the watcher began epoch {marker.epoch}"
-
-    def complete(self) -> int | None:
-        """Return the version of the list that the load holds, once; None while something is missing, and afterwards."""
-        if self._epoch is not None or not self._is_read or len(self._markers) < len(self._partitions):
-            return None
-        epochs = {marker.epoch for marker in self._markers.values()}
-        if len(epochs) != 1:
-            return None
-        self._epoch = epochs.pop()
-        return min(marker.version for marker in self._markers.values())
-
-    @property
-    def history(self) -> str:
-        """Return which history the versions of a complete load are of."""
-        return next((marker.history for marker in self._markers.values()), "")
-
-    def missing(self) -> str:
-        """Return what the load still waits for."""
-        if not self._is_read:
-            return "the stream is still being read"
-        if absent := len(self._partitions) - len(self._markers):
-            return f"the watcher has not yet published {absent} of {len(self._partitions)} partitions"
-        return "the watcher is publishing a new epoch"
-
-
 class Listener(Protocol):
-    """Receives the state of partitions; called from one event loop, must return at once."""
+    """Receives the state of a partition; called from one event loop, must return at once."""
 
     def loading(self, why: str) -> None:
         """Stop deciding: what follows is a reload, for the reason given."""
@@ -140,5 +86,5 @@ class Listener(Protocol):
 class Feed(Protocol):
     """The state stream as a replica follows it."""
 
-    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Deliver some partitions to the listener until cancelled; never raise for what a retry can correct."""
+    async def follow(self, partition: int, listener: Listener) -> None:
+        """Deliver a partition to the listener until cancelled; never raise for what a retry can correct."""

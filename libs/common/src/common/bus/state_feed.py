@@ -17,7 +17,7 @@ import structlog
 from common import errors
 from common.bus import feed, forms, messages, subjects
 from common.bus.consumer import Reading, Source, consume
-from common.bus.feed import Listener, Progress, Synced
+from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
 from common.bus.sharding import PARTITIONS, Place, Tree
@@ -74,7 +74,7 @@ class StateFeed:
         while True:
             source = Source(stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names))
             with contextlib.suppress(errors.Retryable):
-                async with consume(self._bus, [source], take=self._check_form, read=self.forms_checked.set) as reading:
+                async with consume(self._bus, source, take=self._check_form, read=self.forms_checked.set) as reading:
                     await reading.until_broken()
             await asyncio.sleep(CHECK_SECONDS)
 
@@ -91,14 +91,14 @@ class StateFeed:
         self.unreadable = why
         metrics.STATE_UNREADABLE.set(why is not None)
 
-    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
+    async def follow(self, partition: int, listener: Listener) -> None:
         why, retry = "started", FIRST_RETRY
         history: str | None = None
         while True:
             listener.loading(why)
-            load = _Load(self, partitions, listener, history)
+            load = _Load(self, partition, listener, history)
             try:
-                why = await self._read(partitions, load)
+                why = await self._read(partition, load)
             except errors.Retryable as problem:
                 why = str(problem)
             self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
@@ -110,11 +110,11 @@ class StateFeed:
             retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
             await asyncio.sleep(retry)
 
-    async def _read(self, partitions: frozenset[int], load: "_Load") -> str:
+    async def _read(self, partition: int, load: "_Load") -> str:
         """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
-        filters = [subjects.partition_filter(partition, self.tree) for partition in sorted(partitions)]
-        sources = [Source(stream=subjects.STATE_STREAM, filter=part, name=next(self._names)) for part in filters]
-        async with consume(self._bus, sources, take=load.take, read=load.read) as reading:
+        subject = subjects.partition_filter(partition, self.tree)
+        source = Source(stream=subjects.STATE_STREAM, filter=subject, name=next(self._names))
+        async with consume(self._bus, source, take=load.take, read=load.read) as reading:
             load.reading = reading
             load.advance()
             while not load.is_synced:
@@ -145,29 +145,28 @@ class StateFeed:
 class _Load:
     """One load: hands messages on, reports when it is complete, and ends when the epoch changes."""
 
-    def __init__(self, state: StateFeed, partitions: frozenset[int], listener: Listener, history: str | None) -> None:
+    def __init__(self, state: StateFeed, partition: int, listener: Listener, history: str | None) -> None:
         self._state = state
-        self._partitions = partitions
+        self._partition = partition
         self._listener = listener
-        self._progress = Progress(partitions)
+        self._is_read = False
+        """Whether all that the stream held at the start has been taken."""
+        self._marker: Synced | None = None
         self._unreadable: dict[str, str] = {}
         """Subjects with a newest message that this build does not read, with the reason."""
         self._foreign: str | None = None
         self._is_suspended = False
+        self.is_synced = False
         self.history = history
         """The history of the versions that the listener knows; None before the first load."""
         self.is_rewound = False
         self.stale_at: float | None = None
         """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
         self.reading: Reading | None = None
-        """None while the last consumer is still being asked for."""
-
-    @property
-    def is_synced(self) -> bool:
-        return self._progress.is_complete
+        """None while the consumer is still being asked for."""
 
     def read(self) -> None:
-        self._progress.read()
+        self._is_read = True
         self.advance()
 
     def take(self, stored: Stored) -> None:
@@ -190,7 +189,7 @@ class _Load:
                 self._listener.quarantined(message.kind, *place, body=message.body, why=message.why)
             case Gone(moved_to=Place() as to):
                 is_read = self._state.tree in {None, to.tree}
-                if not is_read or to.partition not in self._partitions:  # else its new subject delivers its state
+                if not is_read or to.partition != self._partition:  # else its new subject delivers its state
                     to_partition = to.partition if is_read else None
                     self._listener.moved(message.kind, message.namespace, message.name, to=to_partition)
             case Gone():
@@ -230,9 +229,10 @@ class _Load:
             self.history = marker.history
             self.reading.abort("versions began again at a lower one: the API server's store was restored from a backup")
             return
-        why = self._progress.marked(subjects.parse_synced(subject), marker)
-        if why is not None and self.reading is not None:
-            self.reading.abort(why)
+        if subjects.parse_synced(subject) == self._partition:
+            before, self._marker = self._marker, marker
+            if self.is_synced and before is not None and before.epoch != marker.epoch and self.reading is not None:
+                self.reading.abort(f"the watcher began epoch {marker.epoch}")
         self.advance()
 
     def advance(self) -> None:
@@ -242,10 +242,10 @@ class _Load:
         if self._foreign is not None:
             self.reading.abort(self._foreign)
             return
-        version = None if self._unreadable else self._progress.complete()
-        if version is not None:
-            self.history = self._progress.history
-            self._listener.synced(version)
+        if self._is_read and self._marker is not None and not self._unreadable and not self.is_synced:
+            self.is_synced = True
+            self.history = self._marker.history
+            self._listener.synced(self._marker.version)
 
     def suspend(self, why: str) -> None:
         """Have the listener stop deciding until the watcher confirms the state."""
@@ -253,7 +253,10 @@ class _Load:
         self._listener.loading(why)
 
     def missing(self) -> str:
-        return next(iter(self._unreadable.values()), None) or self._progress.missing()
+        if self._unreadable:
+            return next(iter(self._unreadable.values()))
+        waits_for_marker = "the watcher has not yet published 1 of 1 partitions"
+        return waits_for_marker if self._is_read else "the stream is still being read"
 
 
 def _decode(stored: Stored, kinds: Set[str]) -> Message:

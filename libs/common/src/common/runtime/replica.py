@@ -96,7 +96,7 @@ class PartitionFeeds:
 
     def acquire(self, partitions: Set[int]) -> None:
         for each in sorted(partitions):
-            follow = partial(self._feed.follow, frozenset({each}), self._controller.hold(each))
+            follow = partial(self._feed.follow, each, self._controller.hold(each))
             self._following[each] = self._group.create_task(supervision.keep(f"feed of partition {each}", follow))
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:

@@ -70,7 +70,7 @@ class NatsStream:
 
         name = f"watcher-{token_hex(6)}"
         source = Source(stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=name, headers_only=True)
-        async with consume(self._bus, [source], take=take, read=read.set) as reading:
+        async with consume(self._bus, source, take=take, read=read.set) as reading:
             async with asyncio.TaskGroup() as group:
                 broken = group.create_task(reading.until_broken())
                 arrived = group.create_task(read.wait())

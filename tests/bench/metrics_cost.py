@@ -65,7 +65,7 @@ def exported(count: int, clock: Clock) -> CollectorRegistry:
         cache.put(ray_service.decode(body))
         cluster = meta | {"name": f"{name}-a", "uid": f"{name}-a", "labels": owner.marks(name)}
         cache.put(ray_cluster.decode({"metadata": cluster, "spec": {}}))
-    registry.register(RayServiceCollector(cache, _Polls(), clock))
+    registry.register(RayServiceCollector(cache, _Polls().seen, clock))
     return registry
 
 

@@ -48,7 +48,7 @@ class Harness:
     def __init__(self) -> None:
         self.cache, self.polls, self.clock = Cache(), Polls(), FakeClock()
         self.registry = CollectorRegistry()
-        self.registry.register(RayServiceCollector(self.cache, self.polls, self.clock))
+        self.registry.register(RayServiceCollector(self.cache, self.polls.seen, self.clock))
         self._version = 0
 
     def put_service(self, *, pending: str = "", upgrading: bool = False, receipt: str | None = None) -> RayService:

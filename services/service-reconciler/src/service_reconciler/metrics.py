@@ -4,9 +4,9 @@ Gauges about objects are computed at scrape from the cache, so that they vanish 
 none. What counts events is counted when a write has been made.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -30,7 +30,7 @@ from common.runtime.cache import Cache
 from common.upgrade import events as upgrade_events
 from common.upgrade import weighted_route
 from common.upgrade.receipt import Outcome, Receipt
-from common.upgrade.traffic_record import WHOLE, Record
+from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import phase
 from service_reconciler.reasons import ConditionType
@@ -38,105 +38,94 @@ from service_reconciler.resources import services
 
 log = structlog.get_logger()
 
-_SERVICE: Final = ("name", "namespace", "uid")
-_CONDITION: Final = (*_SERVICE, "condition")
-_CLUSTER: Final = (*_SERVICE, "cluster", "role")
 _MINUTES: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 
-INFO: Final = Family(
-    name="kuberay_service_info", text="Metadata information about RayService custom resources", labels=_SERVICE
-)
-READY: Final = Family(
-    name="kuberay_service_condition_ready",
-    text="Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
+
+def _family(name: str, text: str, *labels: str) -> Family:
+    return Family(name=name, text=text, labels=("name", "namespace", "uid", *labels))
+
+
+INFO: Final = _family("kuberay_service_info", "Metadata information about RayService custom resources")
+READY: Final = _family(
+    "kuberay_service_condition_ready",
+    "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
     "number of serve endpoints is greater than 0.",
-    labels=_CONDITION,
+    "condition",
 )
-UPGRADING: Final = Family(
-    name="kuberay_service_condition_upgrade_in_progress",
-    text="Describes whether the RayService is performing a zero-downtime upgrade.",
-    labels=_CONDITION,
+UPGRADING: Final = _family(
+    "kuberay_service_condition_upgrade_in_progress",
+    "Describes whether the RayService is performing a zero-downtime upgrade.",
+    "condition",
 )
-ROLLING_BACK: Final = Family(
-    name="raybus_service_condition_rollback_in_progress",
-    text="Whether an upgrade of the RayService is being taken back",
-    labels=_CONDITION,
+ROLLING_BACK: Final = _family(
+    "raybus_service_condition_rollback_in_progress",
+    "Whether an upgrade of the RayService is being taken back",
+    "condition",
 )
-PAUSED: Final = Family(
-    name="raybus_service_condition_upgrade_paused",
-    text="Whether an upgrade of the RayService is held where it is",
-    labels=_CONDITION,
+PAUSED: Final = _family(
+    "raybus_service_condition_upgrade_paused", "Whether an upgrade of the RayService is held where it is", "condition"
 )
-STALLED: Final = Family(
-    name="raybus_service_condition_upgrade_stalled",
-    text="Whether an upgrade of the RayService made no progress within its deadline",
-    labels=_CONDITION,
+STALLED: Final = _family(
+    "raybus_service_condition_upgrade_stalled",
+    "Whether an upgrade of the RayService made no progress within its deadline",
+    "condition",
 )
-ABORTED: Final = Family(
-    name="raybus_service_condition_upgrade_aborted",
-    text="Whether the RayService stays on its active cluster, whatever its spec asks for",
-    labels=_CONDITION,
+ABORTED: Final = _family(
+    "raybus_service_condition_upgrade_aborted",
+    "Whether the RayService stays on its active cluster, whatever its spec asks for",
+    "condition",
 )
-PHASE: Final = Family(
-    name="raybus_service_upgrade_phase",
-    text="1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, RollingBack or Draining",
-    labels=(*_SERVICE, "phase"),
+PHASE: Final = _family(
+    "raybus_service_upgrade_phase",
+    "1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, RollingBack or Draining",
+    "phase",
 )
-UPGRADE_AGE: Final = Family(
-    name="raybus_service_upgrade_age_seconds", text="Time since the upgrade began that is on", labels=_SERVICE
+UPGRADE_AGE: Final = _family("raybus_service_upgrade_age_seconds", "Time since the upgrade began that is on")
+STEP_AGE: Final = _family(
+    "raybus_service_step_age_seconds", "Time since a weight or a capacity last changed, while an upgrade is on"
 )
-STEP_AGE: Final = Family(
-    name="raybus_service_step_age_seconds",
-    text="Time since a weight or a capacity last changed, while an upgrade is on",
-    labels=_SERVICE,
+TRAFFIC: Final = _family(
+    "raybus_service_traffic_percent", "Share of the requests that a cluster gets", "cluster", "role"
 )
-TRAFFIC: Final = Family(
-    name="raybus_service_traffic_percent", text="Share of the requests that a cluster gets", labels=_CLUSTER
+TARGET: Final = _family(
+    "raybus_service_target_capacity_percent",
+    "Capacity that a cluster was given, of what the Serve config asks for",
+    *("cluster", "role"),
 )
-TARGET: Final = Family(
-    name="raybus_service_target_capacity_percent",
-    text="Capacity that a cluster was given, of what the Serve config asks for",
-    labels=_CLUSTER,
+RUNNING: Final = _family(
+    "raybus_service_ready_capacity_percent",
+    "Capacity that was seen to run in a cluster, of what the Serve config asks for",
+    *("cluster", "role"),
 )
-RUNNING: Final = Family(
-    name="raybus_service_ready_capacity_percent",
-    text="Capacity that was seen to run in a cluster, of what the Serve config asks for",
-    labels=_CLUSTER,
+POLL_AGE: Final = _family(
+    "raybus_serve_poll_age_seconds",
+    "Time since Serve last answered in a cluster; before its first answer, since it was first asked",
+    *("cluster", "role"),
 )
-POLL_AGE: Final = Family(
-    name="raybus_serve_poll_age_seconds",
-    text="Time since Serve last answered in a cluster; before its first answer, since it was first asked",
-    labels=_CLUSTER,
+OVERWRITTEN: Final = _family(
+    "raybus_service_route_overwritten_timestamp_seconds",
+    "When somebody else last replaced the backends of the RayService on its HTTPRoute, as Unix time",
+    "manager",
 )
-OVERWRITTEN: Final = Family(
-    name="raybus_service_route_overwritten_timestamp_seconds",
-    text="When somebody else last replaced the backends of the RayService on its HTTPRoute, as Unix time",
-    labels=(*_SERVICE, "manager"),
+LAST_SECONDS: Final = _family(
+    "raybus_service_last_upgrade_seconds",
+    "How long the last upgrade took: preparing, shifting, draining",
+    *("phase", "outcome"),
 )
-LAST_SECONDS: Final = Family(
-    name="raybus_service_last_upgrade_seconds",
-    text="How long the last upgrade took: preparing, shifting, draining",
-    labels=(*_SERVICE, "phase", "outcome"),
+LAST_FINISHED: Final = _family(
+    "raybus_service_last_upgrade_finished_timestamp_seconds", "When the last upgrade ended, as Unix time", "outcome"
 )
-LAST_FINISHED: Final = Family(
-    name="raybus_service_last_upgrade_finished_timestamp_seconds",
-    text="When the last upgrade ended, as Unix time",
-    labels=(*_SERVICE, "outcome"),
+LAST_CUT: Final = _family(
+    "raybus_service_last_upgrade_requests_cut",
+    "Requests in flight when the last upgrade deleted the cluster that it left behind",
 )
-LAST_CUT: Final = Family(
-    name="raybus_service_last_upgrade_requests_cut",
-    text="Requests in flight when the last upgrade deleted the cluster that it left behind",
-    labels=_SERVICE,
+LAST_LOWEST: Final = _family(
+    "raybus_service_last_upgrade_lowest_capacity_percent",
+    "Least capacity that both clusters had together during the last upgrade",
 )
-LAST_LOWEST: Final = Family(
-    name="raybus_service_last_upgrade_lowest_capacity_percent",
-    text="Least capacity that both clusters had together during the last upgrade",
-    labels=_SERVICE,
-)
-LAST_SURGE: Final = Family(
-    name="raybus_service_last_upgrade_peak_surge_percent",
-    text="Most capacity beyond 100 that both clusters had together during the last upgrade",
-    labels=_SERVICE,
+LAST_SURGE: Final = _family(
+    "raybus_service_last_upgrade_peak_surge_percent",
+    "Most capacity beyond 100 that both clusters had together during the last upgrade",
 )
 _CONDITIONS: Final = {
     READY: ConditionType.READY,
@@ -147,9 +136,7 @@ _CONDITIONS: Final = {
     ABORTED: ConditionType.UPGRADE_ABORTED,
 }
 FAMILIES: Final = (
-    INFO,
-    *_CONDITIONS,
-    *(PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
+    *(INFO, *_CONDITIONS, PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
     *(LAST_SECONDS, LAST_FINISHED, LAST_CUT, LAST_LOWEST, LAST_SURGE, OVERWRITTEN),
 )
 
@@ -173,14 +160,6 @@ CUT: Final = Counter("raybus_drain_requests_cut_total", "Requests in flight when
 Sample = tuple[Family, tuple[str, ...], float]
 
 
-class Polls(Protocol):
-    """The polls of Serve, with their last answers."""
-
-    def seen(self, cluster: RayCluster) -> Seen | None:
-        """Return the last answer of Serve in a cluster, without a request; None when it was never asked."""
-        ...
-
-
 def initialize() -> None:
     """Begin every counter with 0, so that the first event counts as a change."""
     for outcome in Outcome:
@@ -198,33 +177,26 @@ def note(observed: Observed, action: Action) -> None:
     """Count what a write means that has been made."""
     match action:
         case Annotate(name=labels.UPGRADE_RECEIPT, value=value):
-            _count_upgrade(msgspec.json.decode(value, type=Receipt))
+            receipt = msgspec.json.decode(value, type=Receipt)
+            UPGRADES.labels(receipt.outcome).inc()
+            for name, seconds in msgspec.structs.asdict(receipt.seconds).items():
+                UPGRADE_SECONDS.labels(name).observe(seconds)
+            UPGRADE_SECONDS.labels("total").observe((receipt.finished - receipt.started).total_seconds())
         case Delete(resource=resource, uid=uid) if resource is RAY_CLUSTER:
-            found = next((each for each in observed.draining if each.cluster.metadata.uid == uid), None)
-            if found is not None:
-                _count_drain(found.ongoing)
+            for ongoing in (each.ongoing for each in observed.draining if each.cluster.metadata.uid == uid):
+                DRAINS.labels("unknown" if ongoing is None else "cut" if ongoing else "quiet").inc()
+                CUT.inc(ongoing or 0)
         case _:
             pass
-
-
-def _count_upgrade(receipt: Receipt) -> None:
-    UPGRADES.labels(receipt.outcome).inc()
-    for name, seconds in msgspec.structs.asdict(receipt.seconds).items():
-        UPGRADE_SECONDS.labels(name).observe(seconds)
-    UPGRADE_SECONDS.labels("total").observe((receipt.finished - receipt.started).total_seconds())
-
-
-def _count_drain(ongoing: int | None) -> None:
-    DRAINS.labels("unknown" if ongoing is None else "cut" if ongoing else "quiet").inc()
-    CUT.inc(ongoing or 0)
 
 
 class RayServiceCollector(Collector):
     """All gauges about the RayServices of this replica."""
 
-    def __init__(self, cache: Cache, polls: Polls, clock: Clock) -> None:
+    def __init__(self, cache: Cache, seen: Callable[[RayCluster], Seen | None], clock: Clock) -> None:
         self._cache = cache
-        self._polls = polls
+        self._seen = seen
+        """Returns the last answer of Serve in a cluster, without a request; None when it was never asked."""
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
@@ -251,7 +223,7 @@ class RayServiceCollector(Collector):
         return built.values()
 
     def _samples(self, service: RayService, *, now: datetime) -> Iterator[Sample]:
-        meta = service.metadata
+        meta, held = service.metadata, service.status.conditions
         routes = dict.fromkeys((weighted_route.name_of(service), names.http_route(meta.name)))
         record = weighted_route.record_of(
             service, [self._cache.get(HttpRoute, meta.namespace, each) for each in routes]
@@ -259,67 +231,52 @@ class RayServiceCollector(Collector):
         clusters = self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name))
         yield INFO, (), 1
         for family, kind in _CONDITIONS.items():
-            yield family, ("true" if conditions.is_true(service.status.conditions, kind) else "false",), 1
+            yield family, ("true" if conditions.is_true(held, kind) else "false",), 1
         yield PHASE, (phase.of(service, record, clusters),), 1
-        yield from _ages(service, record, now=now)
+        began = conditions.find(held, ConditionType.UPGRADE_IN_PROGRESS)
+        if began is not None and began.status == "True":
+            yield UPGRADE_AGE, (), (now - began.last_transition_time).total_seconds()
+            if record.changed_at is not None:
+                yield STEP_AGE, (), (now - record.changed_at).total_seconds()
         if record.overwritten is not UNSET:
             yield OVERWRITTEN, (record.overwritten.by,), record.overwritten.at.timestamp()
-        yield from _last(service)
+        last = annotation_record.decode(meta.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
+        if last is not None:
+            yield from _of_receipt(last)
         yield from self._of_clusters(service, record, clusters)
 
     def _of_clusters(self, service: RayService, record: Record, clusters: list[RayCluster]) -> Iterator[Sample]:
-        status = service.status
+        """Yield the samples of the active and the pending cluster; where no route carries weights, the Serve Service decides."""
+        status, namespace = service.status, service.metadata.namespace
         roles = {
             status.active_service_status.ray_cluster_name: "active",
             status.pending_service_status.ray_cluster_name: "pending",
         }
-        selected = services.selected(self._cache.get(Service, service.metadata.namespace, services.serve_name(service)))
+        selected = services.selected(self._cache.get(Service, namespace, services.serve_name(service)))
         for cluster in clusters:
             name = cluster.metadata.name
             if (role := roles.get(name)) is None:
                 continue
-            weight, capacity = _given(record, name, selected)
-            yield TRAFFIC, (name, role), weight
-            yield TARGET, (name, role), capacity
-            seen = self._polls.seen(cluster)
+            whole = Share(capacity=WHOLE, weight=WHOLE if name == selected else 0)
+            share = record.clusters.get(name, Share(capacity=0, weight=0)) if record.clusters else whole
+            yield TRAFFIC, (name, role), share.weight
+            yield TARGET, (name, role), share.capacity
+            seen = self._seen(cluster)
             if seen is not None:
                 yield POLL_AGE, (name, role), seen.age
             details = seen.reading.details if seen is not None else None
-            yield RUNNING, (name, role), 0 if details is None else _running(details)
+            if details is None or not serve_status.is_running(details):
+                yield RUNNING, (name, role), 0
+            else:
+                capacity = serve_status.capacity(details)
+                yield RUNNING, (name, role), capacity * serve_status.running_percent(details) / WHOLE
 
 
-def _given(record: Record, cluster: str, selected: str) -> tuple[int, int]:
-    """Return the weight and the capacity of a cluster; where no route carries weights, the Serve Service decides."""
-    if not record.clusters:
-        return (WHOLE if cluster == selected else 0), WHOLE
-    share = record.clusters.get(cluster)
-    return (0, 0) if share is None else (share.weight, share.capacity)
-
-
-def _running(details: serve_status.ServeDetails) -> float:
-    if not serve_status.is_running(details):
-        return 0
-    return serve_status.capacity(details) * serve_status.running_percent(details) / WHOLE
-
-
-def _ages(service: RayService, record: Record, *, now: datetime) -> Iterator[Sample]:
-    began = conditions.find(service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
-    if began is None or began.status != "True":
-        return
-    yield UPGRADE_AGE, (), (now - began.last_transition_time).total_seconds()
-    if record.changed_at is not None:
-        yield STEP_AGE, (), (now - record.changed_at).total_seconds()
-
-
-def _last(service: RayService) -> Iterator[Sample]:
-    """Yield the samples of the last upgrade's receipt."""
-    held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-    if held is None:
-        return
-    for name, seconds in msgspec.structs.asdict(held.seconds).items():
-        yield LAST_SECONDS, (name, held.outcome), seconds
-    yield LAST_FINISHED, (held.outcome,), held.finished.timestamp()
-    amounts = ((LAST_CUT, held.requests_cut), (LAST_LOWEST, held.lowest_capacity_percent))
-    for family, amount in (*amounts, (LAST_SURGE, held.peak_surge_percent)):
+def _of_receipt(last: Receipt) -> Iterator[Sample]:
+    for name, seconds in msgspec.structs.asdict(last.seconds).items():
+        yield LAST_SECONDS, (name, last.outcome), seconds
+    yield LAST_FINISHED, (last.outcome,), last.finished.timestamp()
+    amounts = ((LAST_CUT, last.requests_cut), (LAST_LOWEST, last.lowest_capacity_percent))
+    for family, amount in (*amounts, (LAST_SURGE, last.peak_surge_percent)):
         if amount is not None:
             yield family, (), amount

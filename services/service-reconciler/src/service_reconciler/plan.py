@@ -5,7 +5,7 @@ status is written where its durability matters: a pending name before its cluste
 select the cluster.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,7 +23,7 @@ from common.ray.view import head_is_ready
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
-from service_reconciler.actions import RecordRevision, UpdateServiceStatus
+from service_reconciler.actions import Publish, RecordRevision, UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import pending, promote
@@ -45,67 +45,78 @@ STARTING: Final = timedelta(seconds=1)
 SILENT: Final = timedelta(seconds=2.5)
 """While a dashboard does not answer; recovery is observed within 10 s."""
 
-Phase = Callable[[Observed, datetime], Plan[Action] | None]
+
+class Writes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a phase does, around the write of the status."""
+
+    before: Sequence[Action] = ()
+    status: RayServiceStatus | None = None
+    after: Sequence[Action] = ()
+    requeue_at: datetime | None = None
+    note: str
 
 
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
-    published = upgrade_events.current_state(observed, now=now)
-    if observed.service.metadata.deletion_timestamp is not None:
-        plan = _deletion(observed, now=now)
-        return msgspec.structs.replace(plan, actions=(*published, *plan.actions))
-    plan = next(plan for phase in PHASES if (plan := phase(observed, now)) is not None)
+    old, meta = observed.service.status, observed.service.metadata
+    published = [Publish(event=each) for each in upgrade_events.of_status(observed, observed.names, old, now=now)]
+    if meta.deletion_timestamp is not None:
+        going = _delete(observed, now=now)
+        return Plan(actions=(*published, *going.before), requeue_at=going.requeue_at, note=going.note)
+    found = _validate(observed, now=now) or _suspend(observed, now=now) or _run(observed, now=now)
+    written: list[Action] = []
+    if found.status is not None and compute.differs(old, found.status):
+        status = compute.stamped(found.status, now=now)
+        written = [UpdateServiceStatus(status=status, events=events.STATUS_REFUSED)]
     cleanup = draining.decide(observed, now=now)
+    first: list[Action] = []
+    if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
+        config = ray_cluster.filled(observed.service.raw_cluster_config) if observed.config.writes_zero_values else None
+        spec = None if config is None else {"rayClusterConfig": config}
+        finalizers = (*meta.finalizers, labels.RAYSERVICE_FINALIZER)
+        first = [SetFinalizers(finalizers=finalizers, spec=spec, events=events.FINALIZER_REFUSED)]
     return Plan(
-        actions=(*_finalizer(observed), *published, *plan.actions, *cleanup.actions),
-        requeue_at=earliest(plan.requeue_at, cleanup.requeue_at),
-        note=plan.note,
+        actions=(*first, *published, *found.before, *written, *found.after, *cleanup.actions),
+        requeue_at=earliest(found.requeue_at, cleanup.requeue_at),
+        note=found.note,
     )
 
 
-def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
+def _delete(observed: Observed, *, now: datetime) -> Writes:
+    """Delete all clusters, and let the RayService go once they are gone."""
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
-        return Plan(note="the RayService is going")
+        return Writes(note="the RayService is going")
     if observed.clusters:
         alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
         gone = (*upgrade_events.deleted(observed, now=now), *(draining.deletion(each) for each in alive))
-        return Plan(actions=gone, requeue_at=now + STARTING, note="its clusters are going")
+        return Writes(before=gone, requeue_at=now + STARTING, note="its clusters are going")
     is_held = any(traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes)
     if is_held and meta.deletion_timestamp is not None and now - meta.deletion_timestamp < RELEASE:
-        return Plan(requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route")
+        return Writes(requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route")
     kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
     actions = (*upgrade_events.deleted(observed, now=now), SetFinalizers(finalizers=kept))
-    return Plan(actions=actions, note="all its clusters are gone")
+    return Writes(before=actions, note="all its clusters are gone")
 
 
-def _finalizer(observed: Observed) -> tuple[Action, ...]:
-    service, finalizers = observed.service, observed.service.metadata.finalizers
-    if labels.RAYSERVICE_FINALIZER in finalizers:
-        return ()
-    config = ray_cluster.filled(service.raw_cluster_config) if observed.config.writes_zero_values else None
-    spec = None if config is None else {"rayClusterConfig": config}
-    wanted = (*finalizers, labels.RAYSERVICE_FINALIZER)
-    return (SetFinalizers(finalizers=wanted, spec=spec, events=events.FINALIZER_REFUSED),)
-
-
-def _validate(observed: Observed, now: datetime) -> Plan[Action] | None:
+def _validate(observed: Observed, *, now: datetime) -> Writes | None:
     """Report a spec or metadata that break a rule; nothing else changes."""
     if observed.violation is None:
         return None
-    text, where = observed.violation.message, observed.service.metadata.namespaced_name
-    written = _written(observed, compute.invalid(observed, text, now=now), now=now)
-    event = warning(observed.violation.code, "Validate", f"{where}: {text}")
-    return Plan(actions=(*written, *([EmitEvent(event=event)] if written else [])), note=text)
+    code, text = observed.violation.code, observed.violation.message
+    status = compute.invalid(observed, text, now=now)
+    event = warning(code, "Validate", f"{observed.service.metadata.namespaced_name}: {text}")
+    is_new = compute.differs(observed.service.status, status)
+    return Writes(status=status, after=[EmitEvent(event=event)] if is_new else [], note=text)
 
 
-def _suspend(observed: Observed, now: datetime) -> Plan[Action] | None:
+def _suspend(observed: Observed, *, now: datetime) -> Writes | None:
     """Take everything down, or start anew: each state is written, and the next reconcile finds the next one."""
     state = suspend.state(observed)
     if state is State.AWAKE:
         return None
     if state is State.SUSPENDED:
-        return Plan(note=state)
+        return Writes(note=state)
     actions: list[Action] = []
     if state is State.REQUESTED:
         actions = upgrade_events.suspended(observed, now=now)
@@ -113,26 +124,18 @@ def _suspend(observed: Observed, now: datetime) -> Plan[Action] | None:
         alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
         actions = upgrade_events.swept(observed, now=now)
         actions += [draining.deletion(each, events.CLUSTER_SUSPENDED) for each in alive]
-        actions += [
-            Delete(
-                resource=SERVICE, name=meta.name, uid=meta.uid, events=events.SERVICE_SUSPENDED.of(meta.namespaced_name)
-            )
-            for meta in (each.metadata for each in observed.services)
-            if meta.deletion_timestamp is None
-        ]
-    written = _written(observed, suspend.status(observed, state, now=now), now=now)
+        for meta in (each.metadata for each in observed.services if each.metadata.deletion_timestamp is None):
+            report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
+            actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
     requeue_at = now + STARTING if state is State.SUSPENDING else now
-    return Plan(actions=(*actions, *written), requeue_at=requeue_at, note=state)
+    status = suspend.status(observed, state, now=now)
+    return Writes(before=actions, status=status, requeue_at=requeue_at, note=state)
 
 
-def _time_out(observed: Observed, _: datetime) -> Plan[Action] | None:
-    """Do nothing for a service that did not become ready in time; only suspend and resume start it again."""
-    has_timed_out = is_timed_out(observed.service.status.conditions)
-    return Plan(note="the service did not become ready in time") if has_timed_out else None
-
-
-def _run(observed: Observed, now: datetime) -> Plan[Action]:
+def _run(observed: Observed, *, now: datetime) -> Writes:
     """Bring clusters, Serve configs, Services and the status to what the RayService asks for."""
+    if is_timed_out(observed.service.status.conditions):  # only suspend and resume start it again
+        return Writes(note="the service did not become ready in time")
     control = controls.decide(observed, now=now)
     decision = pending.decide(observed, control)
     switch, names, note = _traffic(observed, decision, control)
@@ -146,25 +149,22 @@ def _run(observed: Observed, now: datetime) -> Plan[Action]:
     status = compute.compute(found)
     has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
     created = [] if has_timed_out else _creation(observed, names)
-    actions = (
+    before = (
         *_growth(found),
         *sent,
         *serving.shared_labels(observed),
         *switch.actions,
-        *upgrade_events.before(observed, names, status, now=now),
-        *_written(observed, status, now=now),
-        *upgrade_events.after(observed, names, status, now=now),
+        *(Publish(event=each) for each in upgrade_events.before(observed, names, status, now=now)),
+    )
+    after = (
+        *(Publish(event=each) for each in upgrade_events.after(observed, names, status, now=now)),
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),
     )
     is_changed = bool(sent or created) or names != observed.names
     requeue_at = now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
-    return Plan(actions=actions, requeue_at=requeue_at, note=f"{decision.note}; {note}")
-
-
-PHASES: Final[tuple[Phase, ...]] = (_validate, _suspend, _time_out, _run)
-"""The first that has a plan decides."""
+    return Writes(before=before, status=status, after=after, requeue_at=requeue_at, note=f"{decision.note}; {note}")
 
 
 def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[serving.Switch, Names, str]:
@@ -242,12 +242,6 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
         RecordRevision(before=before, kept=observed.controls.history),
         Create(resource=RAY_CLUSTER, body=body, events=report, is_side=True),
     ]
-
-
-def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> list[Action]:
-    if not compute.differs(observed.service.status, status):
-        return []
-    return [UpdateServiceStatus(status=compute.stamped(status, now=now), events=events.STATUS_REFUSED)]
 
 
 def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:

@@ -31,27 +31,21 @@ from service_reconciler.status import compute
 from service_reconciler.status.conditions import is_timed_out
 
 
-def current_state(observed: Observed, *, now: datetime) -> list[Action]:
-    """Publish the state in the status; first of all, since a later write may make it past."""
-    return _published(of_status(observed, observed.names, observed.service.status, now=now))
-
-
-def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> list[Action]:
-    """Publish what cannot be observed any more once a status with these names is written."""
+def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+    """Yield what cannot be observed any more once a status with these names is written."""
     is_over = is_timed_out(status.conditions)
-    end = _failed(observed, status, now=now) if is_over else _unmade(observed, names, status, now=now)
-    return _published((*steps(observed, now=now), *end))
+    yield from steps(observed, now=now)
+    yield from _failed(observed, status, now=now) if is_over else _unmade(observed, names, status, now=now)
 
 
-def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> list[Action]:
-    """Publish what the status shows from this write on."""
+def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+    """Yield what the status shows from this write on."""
     old = observed.service.status
-    if not compute.differs(old, status):
-        return []
-    known = {each.id for each in of_status(observed, observed.names, old, now=now)}
-    kept = Names() if is_timed_out(status.conditions) else names
-    new = of_status(observed, kept, compute.stamped(status, now=now), now=now)
-    return _published(each for each in new if each.id not in known)
+    if compute.differs(old, status):
+        known = {each.id for each in of_status(observed, observed.names, old, now=now)}
+        kept = Names() if is_timed_out(status.conditions) else names
+        new = of_status(observed, kept, compute.stamped(status, now=now), now=now)
+        yield from (each for each in new if each.id not in known)
 
 
 def suspended(observed: Observed, *, now: datetime) -> list[Action]:

@@ -69,7 +69,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
     if registry is not None:
-        registry.register(metrics.RayServiceCollector(cache, serve, clock))
+        registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
     revisions = Revisions(kube, cache)
     source = f"{EVENT_SOURCE}-{instance}"
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=source, clock=clock)

@@ -15,7 +15,7 @@ from service_reconciler import decided
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import pending
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.pending import Step
+from service_reconciler.promotion.rollback import Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment

@@ -28,7 +28,7 @@ from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import pending, promote
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.pending import Decision, Step
+from service_reconciler.promotion.rollback import Decision, Step
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match

@@ -1,6 +1,6 @@
 """Since when an upgrade makes no progress, and the reason for that."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +10,7 @@ from common.problem import Problem
 from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
-from service_reconciler.promotion import stall
-from service_reconciler.promotion.stall import Verdict
+from service_reconciler.promotion import control
 from service_reconciler.reasons import Reason
 from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
 
@@ -56,11 +55,11 @@ FLAPPED = an_upgrade(
     ],
 )
 def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: float) -> None:
-    assert stall.progress_since(observed, observed.pending, now=NOW) == at(seconds)
+    assert control.progress_since(observed, observed.pending, now=NOW) == at(seconds)
 
 
 def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
-    found = stall.decide(FLAPPED, CONTROLS, is_back=False, now=NOW).stall
+    found = control.stalled(FLAPPED, CONTROLS, is_back=False, now=NOW)[0]
     assert found is not None
     assert found.code is Reason.APPLICATION_NOT_READY
 
@@ -101,16 +100,18 @@ def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
     ],
 )
 def test_when_an_upgrade_last_progressed(observed: Observed, seconds: float) -> None:
-    assert stall.progress_since(observed, observed.pending, now=NOW) == at(seconds)
+    assert control.progress_since(observed, observed.pending, now=NOW) == at(seconds)
 
 
-def judged(observed: Observed, controls: Controls = CONTROLS, *, now: float = 1000) -> Verdict:
-    return stall.decide(observed, controls, is_back=False, now=at(now))
+def judged(
+    observed: Observed, controls: Controls = CONTROLS, *, now: float = 1000
+) -> tuple[Problem[Reason] | None, datetime | None]:
+    return control.stalled(observed, controls, is_back=False, now=at(now))
 
 
 def test_before_its_deadline_it_is_requeued_at_the_deadline() -> None:
-    assert judged(an_upgrade(interval=0, changed=40), now=339) == Verdict(due=at(340))
-    assert judged(an_upgrade(interval=0, changed=40), now=340).stall is not None
+    assert judged(an_upgrade(interval=0, changed=40), now=339) == (None, at(340))
+    assert judged(an_upgrade(interval=0, changed=40), now=340)[0] is not None
 
 
 REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
@@ -154,10 +155,10 @@ REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
     ],
 )
 def test_the_cause_is_named_from_what_is_seen(pending: Any, reason: Reason) -> None:
-    verdict = judged(an_upgrade(pending=pending))
-    assert verdict.stall is not None
-    assert verdict.stall.code is reason
-    assert verdict.stall.message.startswith("No progress for 5m0s (raybus.io/progress-deadline): ")
+    found, _ = judged(an_upgrade(pending=pending))
+    assert found is not None
+    assert found.code is reason
+    assert found.message.startswith("No progress for 5m0s (raybus.io/progress-deadline): ")
 
 
 HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it was")
@@ -172,15 +173,15 @@ HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it wa
     ],
 )
 def test_a_reported_deadline_holds_while_it_pauses(controls: Controls, *, is_held: bool) -> None:
-    verdict = judged(an_upgrade(HELD, changed=999), controls)
-    assert verdict.stall == (Problem(Reason.GATEWAY_NOT_READY, "as it was") if is_held else None)
+    found, _ = judged(an_upgrade(HELD, changed=999), controls)
+    assert found == (Problem(Reason.GATEWAY_NOT_READY, "as it was") if is_held else None)
 
 
 def test_a_cause_does_not_flicker_but_a_better_one_is_taken() -> None:
     vague = a_condition("UpgradeStalled", reason="ProgressDeadlineExceeded", message="no idea")
     room = a_view("green", pods=(a_pod(UNSCHEDULABLE, phase="Pending"),))
-    named = judged(an_upgrade(vague, pending=room)).stall
+    named = judged(an_upgrade(vague, pending=room))[0]
     assert named is not None
     assert named.code is Reason.INSUFFICIENT_CAPACITY
     reported = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="first message")
-    assert judged(an_upgrade(reported, pending=room)).stall == Problem(Reason.INSUFFICIENT_CAPACITY, "first message")
+    assert judged(an_upgrade(reported, pending=room))[0] == Problem(Reason.INSUFFICIENT_CAPACITY, "first message")

@@ -2,22 +2,41 @@
 
 An abort makes the active cluster's spec the goal, whatever the RayService asks for. One that follows from a deadline is
 remembered in the condition UpgradeAborted for the generation that it was decided for; promoting goes on nevertheless.
+
+An upgrade is stalled without progress until its deadline (`raybus.io/progress-deadline`). Progress is a change of a weight or of a
+capacity, a replica or a pod that becomes ready, and a step of the cluster that is to grow: durable facts only, so that no restart
+forgets it (design rule 7). What is no fault of the upgrade does not count against it: the interval between two steps, a pause, and a
+clock that is set. A pod that was restarted makes no progress by becoming ready once more. Neither does an upgrade that gives traffic
+back for the health of a cluster: once may be chance, and the way forward from there counts; from the second time on nothing counts
+that happened after the first, until the new cluster gets more traffic than it ever had (ADR 11). The cause is named from what is
+observed now, and stays as it was named first unless a better one is found, so that it does not flicker.
 """
 
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
+from msgspec import UnsetType
 
-from common import labels
+from common import durations, labels
+from common.api.meta import SKEW
+from common.api.opaque import Json
 from common.problem import Problem
+from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Controls, OnDeadline
-from service_reconciler import decided
+from common.upgrade.traffic_record import Record, Upgrade
+from service_reconciler import decided, problems
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.promotion import stall
+from service_reconciler.promotion import promote
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources.ray_cluster import Match
+
+FLAPPING: Final = 2
+"""So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
+_FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,17 +60,17 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     """Return what bears on the upgrade of a RayService now."""
     controls = upgrade_controls.of(observed.service)
     is_back = decided.is_rolling_back(observed.service)
-    pause, verdict = None, stall.Verdict()
+    pause = stall = due = None
     if observed.names.pending and observed.names.active and controls.pauses and not controls.promotes:
         pause = Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
     else:
-        verdict = stall.decide(observed, controls, is_back=is_back, now=now)
-    abort = _abort(observed, controls, None if is_back else verdict.stall)
+        stall, due = stalled(observed, controls, is_back=is_back, now=now)
+    abort = _abort(observed, controls, None if is_back else stall)
     is_forward = not is_back and abort is None and not controls.promotes
-    if verdict.stall is not None and is_forward and controls.on_deadline is OnDeadline.PAUSE:
+    if stall is not None and is_forward and controls.on_deadline is OnDeadline.PAUSE:
         text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
         pause = Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
-    return Control(abort=abort, pause=pause, stall=verdict.stall, problems=controls.problems, requeue_at=verdict.due)
+    return Control(abort=abort, pause=pause, stall=stall, problems=controls.problems, requeue_at=due)
 
 
 def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
@@ -59,7 +78,7 @@ def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
     return control.abort is not None or observed.match(view) is Match.FULL
 
 
-def _abort(observed: Observed, controls: Controls, stalled: Problem[Reason] | None) -> Problem[Reason] | None:
+def _abort(observed: Observed, controls: Controls, stall: Problem[Reason] | None) -> Problem[Reason] | None:
     """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
     active = observed.active
     if active is None or is_goal(observed, active, NONE) or observed.serving in {observed.names.pending} - {""}:
@@ -74,7 +93,126 @@ def _abort(observed: Observed, controls: Controls, stalled: Problem[Reason] | No
     held = decided.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
     if held is not None and held.code is Reason.PROGRESS_DEADLINE_EXCEEDED:
         return held
-    if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
+    if stall is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
         return None  # a cluster that does not serve is no place to go back to
-    text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stalled.message}"
+    text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stall.message}"
     return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
+
+
+def stalled(
+    observed: Observed, controls: Controls, *, is_back: bool, now: datetime
+) -> tuple[Problem[Reason] | None, datetime | None]:
+    """Return why the upgrade that is on, or its rollback, is stalled; else when it would be, if there is one.
+
+    A pending cluster that may take over now is about to.
+    """
+    names, pending = observed.names, observed.pending
+    is_on = names.pending and observed.active is not None and observed.serving != names.pending
+    needs_time = observed.is_incremental or is_back
+    if not is_on or not (needs_time or pending is None or promote.not_ready(observed, pending) is not None):
+        return None, None
+    growing = observed.active if is_back else pending
+    is_kept = controls.on_deadline is OnDeadline.PAUSE and not controls.promotes and not is_back
+    held = decided.problem_of(observed.service, ConditionType.UPGRADE_STALLED)
+    if held is not None and is_kept:
+        return held, None
+    due = progress_since(observed, growing, now=now) + controls.deadline
+    if now < due:
+        return None, due
+    cause = _cause(observed, growing, now=now)
+    if held is not None and cause.code in {held.code, Reason.PROGRESS_DEADLINE_EXCEEDED}:
+        return held, None
+    text = f"No progress for {durations.text(controls.deadline)} ({labels.PROGRESS_DEADLINE}): {cause.message}"
+    return Problem(cause.code, text), None
+
+
+def progress_since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> datetime:
+    """Return when the upgrade last made progress; now, where nothing shows that it is stalled.
+
+    What happened in the future happened before the clock was set back: its time is unknown.
+    """
+    service = observed.service
+    is_upgrading = decided.holds(service, ConditionType.UPGRADE_IN_PROGRESS)
+    if not is_upgrading or decided.holds(service, ConditionType.UPGRADE_PAUSED):
+        return now
+    set_at = [observed.clock_set_at] if observed.clock_set_at is not None else []
+    kinds = (ConditionType.UPGRADE_IN_PROGRESS, ConditionType.UPGRADE_PAUSED, ConditionType.ROLLBACK_IN_PROGRESS)
+    decisions = [each for kind in kinds if (each := decided.changed_at(service, kind)) is not None]
+    interval = upgrade_controls.interval_of(service)
+    if (flapping := flaps_since(observed)) is not None:
+        return max((*decisions, flapping + interval, *set_at))
+    record = observed.record if observed.is_incremental else Record()
+    moved = [each.moved_at for each in record.clusters.values() if each.moved_at is not None]
+    changed = [record.changed_at] if record.changed_at is not None else []
+    moments = [*decisions, *changed, *moved, *_of_cluster(growing)]
+    past = [each for each in moments if each <= now + SKEW]
+    if len(past) < len(moments) and not set_at:
+        return now
+    next_steps = (each + interval for each in moved if each <= now + SKEW)
+    return max((*past, *next_steps, *set_at))
+
+
+def flaps_since(observed: Observed) -> datetime | None:
+    """Return when a cluster first lost traffic for its health, of several times without progress; None if it did not.
+
+    A rollback begins anew: what was shed before it is why it began.
+    """
+    upgrade, names = observed.record.upgrade if observed.is_incremental else None, observed.names
+    if not (isinstance(upgrade, Upgrade) and (upgrade.old, upgrade.new) == (names.active, names.pending)):
+        return None
+    since, count = upgrade.shed_at, upgrade.sheds
+    if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
+        return None
+    back = decided.changed_at(observed.service, ConditionType.ROLLBACK_IN_PROGRESS)
+    return None if decided.is_rolling_back(observed.service) and back is not None and back >= since else since
+
+
+def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
+    """Yield when a cluster, its pods and its replicas came about; replicas of applications that fail do not count."""
+    if view is None:
+        return
+    if view.cluster.metadata.creation_timestamp is not None:
+        yield view.cluster.metadata.creation_timestamp
+    yield from (each.last_transition_time for each in view.cluster.status.conditions if each.status == "True")
+    for pod in view.pods:
+        is_restarted = any(each.restart_count for each in pod.status.container_statuses)
+        ready = pod.condition("Ready")
+        if ready is not None and ready.status == "True" and ready.last_transition_time and not is_restarted:
+            yield ready.last_transition_time
+    details = view.serve.details
+    for app in details.applications.values() if details is not None else ():
+        if app.status not in _FAILED:
+            started = (each.start_time_s for deployment in app.deployments.values() for each in deployment.running)
+            yield from (datetime.fromtimestamp(each, UTC) for each in started if each is not None)
+
+
+def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> Problem[Reason]:
+    problem = problems.of_cluster(observed, growing, now=now) or problems.of_gateway(observed, now=now)
+    if problem is not None:
+        return problem
+    if growing is None:
+        return _unmoved(f"RayCluster {observed.names.pending} is not there yet")
+    if not head_is_ready(growing.cluster):
+        return _unmoved(f"the head pod of RayCluster {growing.name} is not ready")
+    if (why := promote.not_ready(observed, growing)) is not None:
+        return Problem(Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}")
+    return _traffic_cause(observed, growing, now=now) if observed.is_incremental else _unmoved("nothing changes")
+
+
+def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
+    if (waits := problems.of_parity(observed, is_back=growing is observed.active, now=now)) is not None:
+        return waits
+    if (since := flaps_since(observed)) is not None:
+        text = f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"
+        return Problem(Reason.APPLICATION_NOT_READY, text)
+    if (trouble := problems.route_trouble(observed)) is not None:
+        return Problem(Reason.GATEWAY_NOT_READY, trouble.message)
+    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
+    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    if 0 in {options.get("maxSurgePercent"), options.get("stepSizePercent")}:
+        return _unmoved("maxSurgePercent and stepSizePercent must both be greater than 0")
+    return _unmoved("the traffic does not move")
+
+
+def _unmoved(why: str) -> Problem[Reason]:
+    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, why)

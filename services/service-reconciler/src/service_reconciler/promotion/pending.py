@@ -3,63 +3,21 @@
 Spec rayservice §6.5, §6.6, §8.10 (G9), §17.6; acceptance 18-28, 36-38.
 """
 
-from enum import StrEnum
-
-import msgspec
-
 from common.ray import serve_writer
-from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import rollback
 from service_reconciler.promotion.control import Control, is_goal
-from service_reconciler.promotion.rollback import Course
+from service_reconciler.promotion.rollback import Decision, Step, replaces_clusters
 from service_reconciler.resources.ray_cluster import Match
-
-
-class Step(StrEnum):
-    """What happens to the pending name."""
-
-    KEEP = "keep"
-    NEW = "new"
-    DROP = "drop"
-    PROMOTE = "promote"
-    """The pending cluster becomes the active one."""
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to the pending name, the names that hold from now on, and why."""
-
-    step: Step
-    names: Names
-    note: str
-    rollback: str | None = None
-    """The message of the condition RollbackInProgress; None while nothing is rolled back."""
 
 
 def decide(observed: Observed, control: Control) -> Decision:
     """Decide whether a new cluster is prepared, the pending one is dropped, or all stays."""
-    course, active, pending = Course.FORWARD, observed.active, observed.pending
-    if pending is None:
-        step, note = _without_pending(observed, control)
-    elif observed.is_incremental and active is not None:
-        course, note = rollback.decide(observed, active, pending, control)
-        step = _in_steps(observed, active, course, control)
-    else:
-        step, note = _at_once(observed, pending, control)
-    names = {
-        Step.KEEP: observed.names,
-        Step.NEW: Names(active=observed.names.active, pending=observed.fresh_name),
-        Step.DROP: Names(active=observed.names.active),
-        Step.PROMOTE: Names(active=observed.names.pending),
-    }[step]
-    return Decision(step=step, names=names, note=note, rollback=note if course is Course.BACK else None)
-
-
-def replaces_clusters(observed: Observed) -> bool:
-    """Return whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
-    strategy = observed.service.spec.upgrade_strategy
-    if strategy is None or strategy.type is None:
-        return observed.config.zero_downtime
-    return strategy.type in {"NewCluster", serve_writer.INCREMENTAL}
+    active, pending = observed.active, observed.pending
+    if pending is not None and observed.is_incremental and active is not None:
+        return rollback.decide(observed, active, pending, control)
+    step, note = _at_once(observed, pending, control) if pending is not None else _without_pending(observed, control)
+    return rollback.decision(observed, step, note)
 
 
 def falls_back(observed: Observed) -> bool:
@@ -84,17 +42,6 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
     kept = Step.KEEP, "the upgrade strategy allows no further cluster"
     changed = Step.NEW, "the spec changed again before the pending cluster served"
     return changed if replaces_clusters(observed) else kept
-
-
-def _in_steps(observed: Observed, active: ClusterView, course: Course, control: Control) -> Step:
-    match course:
-        case Course.FORWARD | Course.BACK:
-            return Step.KEEP
-        case Course.PROMOTED:
-            return Step.PROMOTE
-        case Course.DROPPED:
-            is_wanted = observed.match(active) is Match.DIFFERENT and replaces_clusters(observed)
-            return Step.NEW if is_wanted and control.abort is None else Step.DROP
 
 
 def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:

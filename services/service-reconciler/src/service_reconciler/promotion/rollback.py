@@ -8,11 +8,14 @@ one status write, refused when the RayService changed since, so a spec that is r
 from enum import StrEnum
 from typing import Final
 
-from common import names
+import msgspec
+
+from common import names as naming
+from common.ray import serve_writer
 from common.ray.view import head_is_ready
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import WHOLE, Record, Share
-from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import Control, is_goal
 from service_reconciler.resources.ray_cluster import Match
 
@@ -22,18 +25,27 @@ _ACTIVE: Final = Share(capacity=WHOLE, weight=WHOLE)
 _PENDING: Final = Share(capacity=0, weight=0)
 
 
-class Course(StrEnum):
-    """Where an upgrade goes."""
+class Step(StrEnum):
+    """What happens to the pending name."""
 
-    FORWARD = "forward"
-    BACK = "back"
-    PROMOTED = "promoted"
-    """Everything has moved: the pending cluster becomes the active one."""
-    DROPPED = "dropped"
-    """Everything is back: the pending cluster is not needed any more."""
+    KEEP = "keep"
+    NEW = "new"
+    DROP = "drop"
+    PROMOTE = "promote"
+    """The pending cluster becomes the active one."""
 
 
-def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> tuple[Course, str]:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to the pending name, the names that hold from now on, and why."""
+
+    step: Step
+    names: Names
+    note: str
+    rollback: str | None = None
+    """The message of the condition RollbackInProgress; None while nothing is rolled back."""
+
+
+def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> Decision:
     """Return where an upgrade in steps goes now, and why."""
     if control.abort is not None:
         why = "Upgrade aborted, rolling back to original cluster."
@@ -42,12 +54,38 @@ def decide(observed: Observed, active: ClusterView, pending: ClusterView, contro
     elif observed.match(pending) is Match.DIFFERENT:
         why = "Goal state changed mid-upgrade, rolling back to original cluster."
     elif control.pause is not None:
-        return Course.FORWARD, control.pause.message
+        return decision(observed, Step.KEEP, control.pause.message)
     elif _has_moved(observed, active, pending):
-        return Course.PROMOTED, "all traffic and all capacity have moved"
+        return decision(observed, Step.PROMOTE, "all traffic and all capacity have moved")
     else:
-        return Course.FORWARD, "traffic moves to the pending cluster"
-    return (Course.DROPPED if _is_back(observed.record, active, pending) else Course.BACK), why
+        return decision(observed, Step.KEEP, "traffic moves to the pending cluster")
+    if not _is_back(observed.record, active, pending):
+        return decision(observed, Step.KEEP, why, rollback=why)
+    is_wanted = control.abort is None and observed.match(active) is Match.DIFFERENT and replaces_clusters(observed)
+    return decision(observed, Step.NEW if is_wanted else Step.DROP, why)
+
+
+def decision(observed: Observed, step: Step, note: str, *, rollback: str | None = None) -> Decision:
+    """Return a decision with the names that hold from then on."""
+    active, pending = observed.names.active, observed.names.pending
+    match step:
+        case Step.KEEP:
+            names = observed.names
+        case Step.NEW:
+            names = Names(active=active, pending=observed.fresh_name)
+        case Step.DROP:
+            names = Names(active=active)
+        case Step.PROMOTE:
+            names = Names(active=pending)
+    return Decision(step=step, names=names, note=note, rollback=rollback)
+
+
+def replaces_clusters(observed: Observed) -> bool:
+    """Return whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
+    strategy = observed.service.spec.upgrade_strategy
+    if strategy is None or strategy.type is None:
+        return observed.config.zero_downtime
+    return strategy.type in {"NewCluster", serve_writer.INCREMENTAL}
 
 
 def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:
@@ -56,7 +94,7 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
     old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
     if new.uid not in {"", pending.cluster.metadata.uid}:  # it was made again under its name, and has nothing yet
         return False
-    weight = traffic_record.weight_of(observed.route, names.serve_service(pending.name))
+    weight = traffic_record.weight_of(observed.route, naming.serve_service(pending.name))
     return (old.capacity, new.weight, weight) == (0, WHOLE, WHOLE)
 
 

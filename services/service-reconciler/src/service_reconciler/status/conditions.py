@@ -16,7 +16,7 @@ from common.conditions import ConditionUpdate
 from service_reconciler.observed import Names, Observed
 from service_reconciler.problems import ServiceProblem
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.pending import Decision
+from service_reconciler.promotion.rollback import Decision
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason, caused
 
 INITIALIZING_AGAIN: Final = "RayService is initializing after resuming from suspend."

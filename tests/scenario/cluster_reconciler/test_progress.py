@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cluster_reconciler.report import GATHERED_FOR
+from cluster_reconciler.execute import GATHERED_FOR
 from common.api.opaque import Body
 from common.kube.resources import POD
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness

@@ -4,7 +4,7 @@ from cluster_reconciler.resources.node import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure
 from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import POD
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Plan, Replace
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Plan
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
@@ -42,24 +42,12 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """Whether the periodic reconcile applies."""
 
     @property
-    def changes_children(self) -> bool:
-        """Return whether children are changed or deleted, so that the next reconcile has to read them again."""
-        return any(isinstance(action, Replace | Delete) and not is_of_pod(action) for action in self.flat)
-
-    @property
     def new_pods(self) -> frozenset[str]:
         """Return the names of the pods that are created."""
-        created = (action for action in self.flat if is_of_pod(action))
+        created = (action for action in self.flat if isinstance(action, Create | CreateWorker) and is_of_pod(action))
         return frozenset(
-            action.name if isinstance(action, CreateWorker) else action.body["metadata"]["name"]
-            for action in created
-            if isinstance(action, Create | CreateWorker)
+            action.name if isinstance(action, CreateWorker) else action.body["metadata"]["name"] for action in created
         )
-
-    @property
-    def touches_pods(self) -> bool:
-        """Return whether pods are created or deleted, which needs a fresh list once."""
-        return any(map(is_of_pod, self.flat))
 
 
 def is_of_pod(action: Action) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import batch, children, refusals
-from cluster_reconciler.actions import ClusterPlan
+from cluster_reconciler.actions import ClusterPlan, is_of_pod
 from cluster_reconciler.config import Config
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observed import Child, Observed
@@ -153,7 +153,7 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     pod had its own: only the plan shows which names to ask about.
     """
     cluster = observed.cluster
-    is_unlisted = plan.touches_pods and not memory_of(cluster, io).has_listed_pods
+    is_unlisted = any(map(is_of_pod, plan.flat)) and not memory_of(cluster, io).has_listed_pods
     if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
         await refresh_pods(cluster, io)
         return from_state(cluster, io, observed)

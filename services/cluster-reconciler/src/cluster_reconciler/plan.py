@@ -112,14 +112,10 @@ def _unsupported(cluster: RayCluster, problem: str) -> tuple[EmitEvent, ...]:
     return (EmitEvent(event=events.UNSUPPORTED.about(cluster, problem=problem)),) if is_due else ()
 
 
-def _redis_cleanup(situation: Situation) -> Continue | ClusterPlan:
-    """Do what the finalizer asks for."""
-    return redis_cleanup.plan(situation.observed, situation.config, now=situation.now) or Continue()
-
-
-def _leave_deleted(situation: Situation) -> Continue | ClusterPlan:
-    """Leave a deleted cluster to the garbage collector."""
-    return Continue() if situation.cluster.metadata.deletion_timestamp is None else NOTHING
+def _finalize(situation: Situation) -> Continue | ClusterPlan:
+    """Do what the finalizer asks for, and leave a deleted cluster to the garbage collector."""
+    go_on = Continue() if situation.cluster.metadata.deletion_timestamp is None else NOTHING
+    return redis_cleanup.plan(situation.observed, situation.config, now=situation.now) or go_on
 
 
 def _warn(situation: Situation) -> Continue:
@@ -148,7 +144,7 @@ def _suspend(situation: Situation) -> Continue | ClusterPlan:
         case AllPods.WAIT:
             return ClusterPlan(note="suspended: pods are left alone")
         case AllPods.DELETE:
-            actions = _delete_all(situation.cluster, what="Pods", why="suspension")
+            actions = _delete_all(situation.cluster, "Pods", "suspension")
             return ClusterPlan(actions=actions, note="suspending: all pods go")
         case _:
             return Continue()
@@ -172,8 +168,7 @@ def _recreate(situation: Situation) -> Continue | ClusterPlan:
     observed, version = situation.observed, situation.config.version
     match all_pods.recreation(observed, version):
         case AllPods.DELETE:
-            why = "spec change with Recreate upgradeStrategy"
-            actions = _delete_all(situation.cluster, what="all Pods", why=why)
+            actions = _delete_all(situation.cluster, "all Pods", "spec change with Recreate upgradeStrategy")
             return ClusterPlan(actions=actions, note="the spec changed: all pods go")
         case AllPods.WAIT:
             return ClusterPlan(note="the spec changed: waiting for the old pods to go")
@@ -186,7 +181,7 @@ def _recreate(situation: Situation) -> Continue | ClusterPlan:
             return Continue()
 
 
-def _delete_all(cluster: RayCluster, *, what: str, why: str) -> tuple[Parallel, ...]:
+def _delete_all(cluster: RayCluster, what: str, why: str) -> tuple[Parallel, ...]:
     report, selector = events.DELETED_ALL.about(cluster, what=what, why=why), {labels.CLUSTER: cluster.metadata.name}
     return step(DeleteCollection(resource=POD, selector=selector, events=report))
 
@@ -200,7 +195,7 @@ def _submit_to_batch_scheduler(situation: Situation) -> Continue | ClusterPlan:
 
 def _head(situation: Situation) -> Continue | ClusterPlan:
     """Create, delete or keep the head."""
-    cluster, decision = situation.cluster, head.decide(situation.observed)
+    cluster, config, decision = situation.cluster, situation.config, head.decide(situation.observed)
     note = f"head: {decision.note}"
     match decision.move:
         case HeadMove.FAIL:
@@ -213,22 +208,17 @@ def _head(situation: Situation) -> Continue | ClusterPlan:
             actions = step(Delete(resource=POD, name=meta.name, uid=meta.uid, events=report))
             return ClusterPlan(actions=actions, unfinished=decision.note, note=note)
         case HeadMove.CREATE:
-            return Continue(actions=(Parallel(actions=(_create_head(situation),), starts_slowly=True),), note=note)
+            body = head_pod.build(
+                cluster, config, name=situation.namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
+            )
+            known, marks = body["metadata"].get("annotations", {}), all_pods.marks(cluster, config.version)
+            body["metadata"]["annotations"] = {**known, **marks}
+            batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
+            report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
+            create = Create(resource=POD, body=body, events=report, if_exists=IfExists.NEED_OWN)
+            return Continue(actions=(Parallel(actions=(create,), starts_slowly=True),), note=note)
         case _:
             return Continue(note=note)
-
-
-def _create_head(situation: Situation) -> Create:
-    cluster, config = situation.cluster, situation.config
-    name = situation.namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
-    body = head_pod.build(cluster, config, name=name)
-    body["metadata"]["annotations"] = {
-        **body["metadata"].get("annotations", {}),
-        **all_pods.marks(cluster, config.version),
-    }
-    batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
-    report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
-    return Create(resource=POD, body=body, events=report, if_exists=IfExists.NEED_OWN)
 
 
 def _workers(situation: Situation) -> ClusterPlan:
@@ -282,8 +272,7 @@ def _steps_of_group(situation: Situation, group: WorkerGroupSpec, decision: Grou
 
 PHASES: Final[tuple[Phase, ...]] = (
     _validate,
-    _redis_cleanup,
-    _leave_deleted,
+    _finalize,
     _warn,
     _children,
     _suspend,

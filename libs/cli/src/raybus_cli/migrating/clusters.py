@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from cluster_reconciler import observe, report, wiring
+from cluster_reconciler import execute, observe, wiring
 from cluster_reconciler import plan as planning
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
@@ -76,7 +76,7 @@ def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
 
 def _status(observed: Observed, plan: ClusterPlan, config: Config, *, now: datetime) -> list[Finding]:
     """Return the changes of the status."""
-    outcome = report.outcome(plan, Executed())
+    outcome = execute.outcome_of(plan, Executed())
     if not plan.writes_status or compute.head_violation(observed, has_failed=outcome.failure is not None) is not None:
         return []
     old = observed.cluster.status

@@ -37,9 +37,25 @@ class WorkloadAware(BatchScheduler):
 
     def submit(self, observed: Observed) -> Submission:
         """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
-        if not is_gang(observed.cluster):
+        cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
+        if not is_gang(cluster):
             return _clean_up(observed)
-        return _unfit_workload(observed) or _unfit_pod_group(observed) or _missing(observed)
+        for resource in (WORKLOAD, POD_GROUP):
+            if (have := observed.found.get(resource)) is None:
+                continue
+            what, how = f"{resource.kind} {_place(have)}", "will retry after deletion completes"
+            if not owner.controls(cluster, have):
+                remedy = "rename it or use a different RayCluster name to avoid the collision"
+                return Submission(waits_for=f"{what} already exists and is not owned by this RayCluster; {remedy}")
+            if "deletionTimestamp" in have["metadata"]:
+                return _delete(resource, have, waits_for=f"{what} is being deleted, will retry")
+            if _fits(cluster, resource, have):
+                continue
+            if resource is WORKLOAD and dependent is not None and owner.controls(cluster, dependent):
+                what = f"PodGroup {_place(dependent)} before replacing stale Workload"
+                return _delete(POD_GROUP, dependent, waits_for=f"deleted {what}, {how}")
+            return _delete(resource, have, waits_for=f"deleted stale {what}, {how}")
+        return _missing(observed)
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Name the PodGroup of a gang."""
@@ -62,29 +78,13 @@ def _members(cluster: RayCluster) -> int:
     return compute.desired_workers(cluster) + 1
 
 
-def _unfit_workload(observed: Observed) -> Submission | None:
-    have, dependent = observed.found.get(WORKLOAD), observed.found.get(POD_GROUP)
-    if have is None:
-        return None
-    if problem := _obstacle(observed, WORKLOAD, have):
-        return problem
-    templates = pod_json.bodies(pod_json.body(have, "spec"), "podGroupTemplates")
-    if [(each.get("name"), _count(each)) for each in templates] == [(TEMPLATE, _members(observed.cluster))]:
-        return None
-    if dependent is not None and owner.controls(observed.cluster, dependent):
-        what = f"PodGroup {_place(dependent)} before replacing stale Workload"
-        return _delete(POD_GROUP, dependent, waits_for=f"deleted {what}, will retry after deletion completes")
-    return _delete_stale(WORKLOAD, have)
-
-
-def _unfit_pod_group(observed: Observed) -> Submission | None:
-    have = observed.found.get(POD_GROUP)
-    if have is None:
-        return None
-    if problem := _obstacle(observed, POD_GROUP, have):
-        return problem
-    is_fit = _count(pod_json.body(have, "spec")) == _members(observed.cluster)
-    return None if is_fit else _delete_stale(POD_GROUP, have)
+def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
+    spec = pod_json.body(have, "spec")
+    groups = [{**spec, "name": TEMPLATE}] if resource is POD_GROUP else pod_json.bodies(spec, "podGroupTemplates")
+    gangs = [(each.get("name"), pod_json.body(each, "schedulingPolicy")) for each in groups]
+    return [(name, pod_json.body(policy, "gang").get("minCount")) for name, policy in gangs] == [
+        (TEMPLATE, _members(cluster))
+    ]
 
 
 def _missing(observed: Observed) -> Submission:
@@ -115,20 +115,6 @@ def _clean_up(observed: Observed) -> Submission:
     return NOTHING
 
 
-def _obstacle(observed: Observed, resource: Resource, have: Body) -> Submission | None:
-    what = f"{resource.kind} {_place(have)}"
-    if not owner.controls(observed.cluster, have):
-        remedy = "rename it or use a different RayCluster name to avoid the collision"
-        return Submission(waits_for=f"{what} already exists and is not owned by this RayCluster; {remedy}")
-    is_going = "deletionTimestamp" in have["metadata"]
-    return _delete(resource, have, waits_for=f"{what} is being deleted, will retry") if is_going else None
-
-
-def _delete_stale(resource: Resource, have: Body) -> Submission:
-    what = f"stale {resource.kind} {_place(have)}"
-    return _delete(resource, have, waits_for=f"deleted {what}, will retry after deletion completes")
-
-
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> Submission:
     """Delete an object, its protection first; for one that is being deleted, only wait."""
     meta = have["metadata"]
@@ -139,10 +125,6 @@ def _delete(resource: Resource, have: Body, *, waits_for: str) -> Submission:
     released = {**have, "metadata": {**meta, "finalizers": left}} if is_held else None
     action = Delete(resource=resource, name=meta["name"], uid=meta["uid"], released=released)
     return Submission(actions=(action,), waits_for=waits_for)
-
-
-def _count(holder: Body) -> object:
-    return pod_json.body(pod_json.body(holder, "schedulingPolicy"), "gang").get("minCount")
 
 
 def _place(have: Body) -> str:

@@ -55,18 +55,6 @@ def written(verb: Literal["Create", "Update", "Delete"], kind: str, where: str, 
     )
 
 
-def config_sent(cluster: ObjectMeta, drift: str | None) -> ActionEvents:
-    """Return the events of a Serve config that is sent, or sent again because Serve ran another one than the cluster was given."""
-    where = f"RayCluster {cluster.namespace}/{cluster.name}"
-    text = f"serve applications to the {where}"
-    note = f"{where} runs another Serve config than the recorded one ({drift}); it gets the recorded one again"
-    sent = normal(EventReason.UPDATED_APPLICATIONS, "Update", f"Updated {text}")
-    return ActionEvents(
-        success=sent if drift is None else warning(EventReason.SERVE_CONFIG_DRIFTED, "Update", note),
-        failure=warning(EventReason.FAILED_TO_UPDATE_APPLICATIONS, "Update", f"Failed to update {text}: "),
-    )
-
-
 def capacity_sent(cluster: ObjectMeta) -> ActionEvents:
     """Return the events of a capacity that is sent; the doubled "to" is KubeRay's."""
     text, where = "target_capacity of serve applications to", f"the RayCluster {cluster.namespace}/{cluster.name}"

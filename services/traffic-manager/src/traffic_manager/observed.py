@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from common import conditions, names
 from common.api.core import Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.ray import poll_interval, serve_writer
 from common.ray.view import ServeView
@@ -40,8 +38,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with the answer of its dashboard."""
 
-    strategy: Json = msgspec.field(default_factory=dict[str, Any])
-    """The upgrade strategy with which the cluster was begun, from the same record."""
     serve_service: Service | None = None
     endpoints: int = 0
     """Ready pods behind that Service."""

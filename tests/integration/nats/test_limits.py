@@ -35,8 +35,7 @@ SUBJECT: Final = "ray.state.3.pod.ns.one"
 
 
 async def publish(bus: Bus, name: str = "one", payload: bytes = NOISE) -> int:
-    answer = await bus.publish(f"ray.state.3.pod.ns.{name}", payload, {}, expected=None, message_id=name)
-    return answer.seq
+    return await bus.publish(f"ray.state.3.pod.ns.{name}", payload, {}, expected=None, message_id=name)
 
 
 async def filled(bus: Bus) -> str:

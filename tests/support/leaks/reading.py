@@ -74,4 +74,5 @@ async def followed(bus: Bus, stream: str, subject: str) -> AsyncGenerator[tuple[
         bus, source, take=lambda stored: found.append(Message(stream, stored)), read=is_read.set
     ) as reading:
         yield found, is_read
-        assert not reading.is_broken, f"the reading of {stream} broke: messages may be missing"
+        is_broken = reading._broken.done()  # pyright: ignore[reportPrivateUsage]  (what `until_broken` waits for)
+        assert not is_broken, f"the reading of {stream} broke: messages may be missing"

@@ -70,8 +70,6 @@ class Relay:
         self._versions: dict[int, int] = {}
         """The version of each watch's last list."""
 
-    # --- what watches deliver ----------------------------------------------------------------------------------------
-
     def take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
         """Take the state of an object; `why` when only its metadata can be read."""
         received = tracing.now()
@@ -100,8 +98,8 @@ class Relay:
         else:
             self._place(ref, known, message, received=received)
         for child in below:  # its root was unknown, and something above it has changed
-            if (state := self._uncertain.get(child)) is not None and (waiting := self._objects.get(child)) is not None:
-                self._place(child, waiting, state)
+            if (state := self._uncertain.get(child)) is not None:
+                self._place(child, self._objects[child], state)
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
@@ -130,8 +128,6 @@ class Relay:
         ]
         for ref in missing:
             self._lose(source, ref, at or self._objects[ref].version)
-
-    # --- what the session asks ---------------------------------------------------------------------------------------
 
     def everything_is_listed(self) -> None:
         """Publish what waited for a parent, and tombstones for what the stream holds and the API server does not."""
@@ -163,8 +159,6 @@ class Relay:
     def __len__(self) -> int:
         return len(self._objects)
 
-    # --- places ------------------------------------------------------------------------------------------------------
-
     def _place(self, ref: Ref, known: _Object, state: State | Quarantined, *, received: int = 0) -> None:
         """Publish an object at the place of its root's tree, unless its root will be known in a moment."""
         address = self._owners.address(ref)
@@ -180,8 +174,6 @@ class Relay:
         self._outbox.put(subject, state, received=received)
         if old and old != subject:
             self._outbox.put(old, _gone(ref, state.version, moved_to=place))
-
-    # --- a tree changes its root -------------------------------------------------------------------------------------
 
     def _is_misplaced(self, ref: Ref) -> bool:
         """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""

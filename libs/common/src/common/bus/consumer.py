@@ -122,11 +122,6 @@ class Reading:
         if not self._broken.done():
             self._broken.set_result(why)
 
-    @property
-    def is_broken(self) -> bool:
-        """Return whether what was read no longer counts, and no delivery is taken any more."""
-        return self._broken.done()
-
     def finish(self) -> None:
         """Report once that all earlier messages have been taken."""
         if not self._is_read:

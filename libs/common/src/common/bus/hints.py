@@ -26,17 +26,14 @@ class Hints:
         """Listen until cancelled, on one connection after the other."""
         while True:
             session = await self._bus.session()
-            lost = asyncio.Event()
-            with contextlib.ExitStack() as stack:
-                stack.callback(session.when_lost(lambda _why, lost=lost: lost.set()))
-                try:
-                    await session.listen(self._subject, self._receive)
-                except errors.Retryable as problem:
-                    log.warning("hints cannot be received", error=str(problem))
-                    await asyncio.sleep(RETRY_SECONDS)
-                    continue
+            try:
+                await session.listen(self._subject, self._receive)
+            except errors.Retryable as problem:
+                log.warning("hints cannot be received", error=str(problem))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
                 self._hinted.set()  # what was sent in between is lost
-                await lost.wait()
+                await session.until_lost()
 
     async def send(self) -> None:
         """Make all others list the Leases now."""

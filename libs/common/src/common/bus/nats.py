@@ -43,9 +43,7 @@ EXPIRY_WARNING: Final = timedelta(days=30)
 NOT_ALLOWED: Final = re.compile('permissions violation for publish to "([^"]+)"')
 
 
-class PubAck(msgspec.Struct, frozen=True):
-    """Where a message was stored."""
-
+class _PubAck(msgspec.Struct, frozen=True):
     stream: str
     seq: int
 
@@ -151,8 +149,8 @@ class Bus:
 
     async def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
-    ) -> PubAck:
-        """Store a message, if `expected` is still the subject's last sequence (0: none); else `Conflict`.
+    ) -> int:
+        """Store a message, if `expected` is still the subject's last sequence (0: none); else `Conflict`. Return its sequence.
 
         The same `message_id` twice within the stream's window stores it once, so a retry after a lost answer is safe.
         """
@@ -161,7 +159,7 @@ class Bus:
         if expected is not None:
             sent["Nats-Expected-Last-Subject-Sequence"] = str(expected)
         answer = await self.current.request(subject, payload, sent)
-        return _decoded(subject, answer.data, PubAck)
+        return _decoded(subject, answer.data, _PubAck).seq
 
     async def stream(self, name: str) -> StreamInfo:
         """Describe a stream; `NotFound` when it does not exist."""

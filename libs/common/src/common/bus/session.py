@@ -102,6 +102,16 @@ class Session:
         self._on_loss.add(callback)
         return lambda: self._on_loss.discard(callback)
 
+    async def until_lost(self) -> str:
+        """Wait for the end of this connection; return why."""
+        ended = asyncio.Event()
+        forget = self.when_lost(lambda _why: ended.set())
+        try:
+            await ended.wait()
+        finally:
+            forget()
+        return self.lost or ""
+
     def end(self, why: str) -> None:
         """End all that depends on this connection, with the reason."""
         if self.lost is not None:

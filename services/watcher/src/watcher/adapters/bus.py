@@ -24,18 +24,7 @@ class NatsStream:
         self._may_write = may_write
 
     async def until_lost(self) -> str:
-        session = await self._bus.session()
-        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-        def set_reason(why: str) -> None:
-            if not lost.done():
-                lost.set_result(why)
-
-        forget = session.when_lost(set_reason)
-        try:
-            return await lost
-        finally:
-            forget()
+        return await (await self._bus.session()).until_lost()
 
     async def is_in_reach(self) -> bool:
         try:
@@ -111,8 +100,7 @@ class NatsStream:
         wire = messages.encode(message)
         if not self._may_write():
             raise errors.Unavailable("another watcher may lead by now")
-        ack = await self._bus.publish(subject, wire.payload, wire.headers, expected=expected, message_id=message_id)
-        return ack.seq
+        return await self._bus.publish(subject, wire.payload, wire.headers, expected=expected, message_id=message_id)
 
 
 def _entry(stored: Stored) -> Entry:

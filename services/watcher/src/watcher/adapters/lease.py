@@ -101,8 +101,6 @@ class Leadership:
             log.warning("not leading", why=why)
         self.problem, self.standing_by = why, None
 
-    # --- one attempt -------------------------------------------------------------------------------------------------
-
     async def _try(self, role: Role) -> bool:
         """Take or renew the Lease if allowed; return whether that was done. With `Role.YIELDS` it only renews."""
         try:
@@ -154,8 +152,6 @@ class Leadership:
                         return
         except OURS as problem:
             log.warning("the Lease was not released", error=str(problem) or "the API server does not answer")
-
-    # --- the API server ----------------------------------------------------------------------------------------------
 
     async def _read(self) -> _Lease | None:
         try:

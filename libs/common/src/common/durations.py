@@ -6,13 +6,13 @@ from typing import Final
 
 _UNITS: Final = {
     "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
+    "us": 1000,
+    "µs": 1000,
+    "μs": 1000,
     "ms": 10**6,
     "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
+    "m": 6 * 10**10,
+    "h": 36 * 10**11,
 }
 _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 LONGEST: Final = 100

@@ -6,12 +6,9 @@ what they are given: callers edit a copy of their own. JSON null counts as absen
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from common.api.opaque import Body
-
-RAY_CONTAINER: Final = 0
-"""The index of the Ray container, always the first."""
 
 
 def bodies(owner: Body, field: str) -> list[Body]:
@@ -64,9 +61,9 @@ def containers(template: Body) -> list[Body]:
 
 
 def ray_container(template: Body) -> Body:
-    """Return the Ray container; empty when the template has no container, which validation forbids."""
+    """Return the Ray container, always the first; empty when the template has no container, which validation forbids."""
     found = containers(template)
-    return found[RAY_CONTAINER] if found else {}
+    return found[0] if found else {}
 
 
 def env_named(container: Body, name: str) -> Body | None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.ray import version as ray_version
-from common.ray.version import Version, VersionError
+from common.ray import cluster_traits as traits
+from common.ray.cluster_traits import Version, VersionError
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from common.ray.version import Version, VersionError
     ],
 )
 def test_parse(text: str, version: Version) -> None:
-    assert ray_version.parse(text) == version
+    assert traits.parse_version(text) == version
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_parse(text: str, version: Version) -> None:
 )
 def test_parse_fails(text: str, message: str) -> None:
     with pytest.raises(VersionError) as problem:
-        ray_version.parse(text)
+        traits.parse_version(text)
     assert str(problem.value) == message
 
 
@@ -41,4 +41,4 @@ def test_parse_fails(text: str, message: str) -> None:
     [("2.53.0", True), ("2.53", True), ("3.0", True), ("2.52.9", False), ("", False), ("latest", False)],
 )
 def test_is_at_least(text: str, *, is_at_least: bool) -> None:
-    assert ray_version.is_at_least(text, (2, 53, 0)) == is_at_least
+    assert traits.is_version_at_least(text, (2, 53, 0)) == is_at_least

@@ -1,9 +1,10 @@
-"""Traits of a RayCluster, read in one place: its creator, fault tolerance, autoscaler, authentication.
+"""Traits of a RayCluster, read in one place: its creator, fault tolerance, autoscaler, authentication, the version of Ray.
 
 Validation, pod construction and the other children ask the same questions; each is answered here once.
 Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -18,7 +19,11 @@ _LONGEST: Final = 20
 """Characters of a port; Python refuses numbers of more than 4,300 digits."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LARGEST: Final = 2**31 - 1
+_VERSION: Final = re.compile(r"[\s]*v?([0-9]+(?:\.[0-9]+)*)(.*)", re.ASCII)
+_LONGEST_NUMBER: Final = 19
+"""Digits of a number that 64 bits hold."""
 
+Version = tuple[int, ...]
 RayGroup = HeadGroupSpec | WorkerGroupSpec
 """The common form of the head and a worker group: template, params, resources, labels."""
 
@@ -96,3 +101,35 @@ def head_env_value(cluster: RayCluster, name: str) -> str | None:
     """Return the plain value of an environment variable of the head's Ray container; None when it is not named."""
     env = pod_json.env_named(pod_json.ray_container(cluster.spec.head_group_spec.template), name)
     return None if env is None else pod_json.text(env, "value")
+
+
+class VersionError(ValueError):
+    """The text is not a version; the message is Kubernetes' own."""
+
+
+def parse_version(text: str) -> Version:
+    """Read a Ray version as Kubernetes' generic version parser does: `2.52.0rc1` is (2, 52).
+
+    Optional blanks and a `v`, then at least two numbers with dots between; whatever follows is ignored, and a missing number counts as 0.
+    """
+    quoted = json.dumps(text, ensure_ascii=False)
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise VersionError(f"could not parse {quoted} as version")
+    parts = match[1].split(".")
+    if len(parts) < 2:
+        raise VersionError(f"illegal version string {quoted}")
+    if parts[0].startswith("0") and parts[0] != "0":
+        raise VersionError(f"illegal zero-prefixed version component {json.dumps(parts[0])} in {quoted}")
+    if any(len(part) > _LONGEST_NUMBER for part in parts):
+        raise VersionError(f"illegal version string {quoted[:100]}: a number of more than {_LONGEST_NUMBER} digits")
+    version = tuple(int(part) for part in parts)
+    return version[: max((at for at, number in enumerate(version, start=1) if number), default=0)]
+
+
+def is_version_at_least(text: str, minimum: Version) -> bool:
+    """Return whether a text is a version not older than the minimum; no version at all is not."""
+    try:
+        return (*parse_version(text), 0, 0) >= minimum
+    except VersionError:
+        return False

@@ -6,7 +6,6 @@ names the number that it follows: a decision from an older record is refused.
 
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Final
 
 import msgspec
 
@@ -17,12 +16,10 @@ from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import revision
 from common.ray.revision import Given, Listed, Outcome, Revision
-from common.ray.serve_api import ServeApi
+from common.ray.serve_api import ServeApi, remembered
 from common.ray.submit import Submit
 from common.runtime import cache as caches
 from common.runtime.cache import Cache, Objects
-
-REMEMBERED: Final = 8192
 
 
 class Revisions:
@@ -57,7 +54,7 @@ class Revisions:
         self._met.pop(cluster.metadata.uid, None)  # whatever fails below, the next question asks the server
         body = revision.build(cluster, given, newest + 1)
         new = self._kept(await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body))
-        self._meet(cluster)
+        remembered(self._met, cluster.metadata.uid, None)
         return new
 
     async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
@@ -83,7 +80,7 @@ class Revisions:
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
         for each in msgspec.json.decode(body, type=Listed[Revision]).items:
             self._cache.put(each)
-        self._meet(cluster)
+        remembered(self._met, cluster.metadata.uid, None)
         return self._known(cluster)
 
     def _known(self, cluster: RayCluster) -> list[Revision]:
@@ -95,12 +92,6 @@ class Revisions:
         self._cache.put(new)
         return new
 
-    def _meet(self, cluster: RayCluster) -> None:
-        self._met[cluster.metadata.uid] = None
-        self._met.move_to_end(cluster.metadata.uid)
-        if len(self._met) > REMEMBERED:
-            self._met.popitem(last=False)
-
 
 class ConfigWriter:
     """Writes Serve configs and their records."""
@@ -111,27 +102,24 @@ class ConfigWriter:
 
     async def send(self, action: Submit, service: Service | None) -> str | None:
         """Send a config; return why its outcome could not be recorded, None when it was."""
-        record = await self._intend(action)
-        config = action.given.serve_config
+        cluster, config = action.cluster, action.given.serve_config
         try:
-            await self._serve.submit(action.cluster, service, config, target_capacity=action.capacity)
-        except errors.Terminal:
-            await self._conclude(action.cluster, record, Outcome.REFUSED)
-            raise
-        return await self._conclude(action.cluster, record, Outcome.ACCEPTED)
-
-    async def _intend(self, action: Submit) -> Revision:
-        try:
-            return await self._records.intend(action.cluster, action.given, after=action.after)
+            record = await self._records.intend(cluster, action.given, after=action.after)
         except (errors.Conflict, errors.NotOurs):
             raise  # the next reconcile decides anew
         except errors.AlreadyExists as problem:
-            self._serve.refuse(action.cluster, action.given.serve_config, problem)
+            self._serve.refuse(cluster, config, problem)
             raise errors.Conflict(str(problem)) from problem
         except errors.RaybusError as problem:
             unsent = errors.Unavailable(f"it cannot be recorded in a ControllerRevision: {problem}")
-            self._serve.refuse(action.cluster, action.given.serve_config, unsent)
+            self._serve.refuse(cluster, config, unsent)
             raise unsent from problem
+        try:
+            await self._serve.submit(cluster, service, config, target_capacity=action.capacity)
+        except errors.Terminal:
+            await self._conclude(cluster, record, Outcome.REFUSED)
+            raise
+        return await self._conclude(cluster, record, Outcome.ACCEPTED)
 
     async def _conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> str | None:
         try:

@@ -91,7 +91,7 @@ class Checks(msgspec.Struct):
 T = TypeVar("T")
 
 
-def _remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
+def remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
     """Return what is remembered under a key; what was asked for longest ago makes room."""
     found = held.setdefault(key, new)
     held.move_to_end(key)
@@ -158,7 +158,7 @@ class ServeApi:
         return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.answered_at)
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        checks = _remembered(self._pods, pod.metadata.uid, Checks())
+        checks = remembered(self._pods, pod.metadata.uid, Checks())
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
         if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(slow=checks.is_slow):
@@ -174,7 +174,7 @@ class ServeApi:
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
-        checks = _remembered(self._pods, f"metrics of {pod.metadata.uid}", Checks())
+        checks = remembered(self._pods, f"metrics of {pod.metadata.uid}", Checks())
         if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
             return None
         async with self._slot(slow=checks.is_slow):
@@ -255,7 +255,7 @@ class ServeApi:
             self._slow -= slow
 
     def _memory(self, cluster: RayCluster) -> Memory:
-        return _remembered(self._clusters, cluster.metadata.uid, Memory())
+        return remembered(self._clusters, cluster.metadata.uid, Memory())
 
     async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Head:
         meta = cluster.metadata

@@ -161,14 +161,13 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
 
 def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     if view.given != wanted:
-        differs = (
+        why = (
             "the config differs from that of the cluster"
             if view.given is not None
             else "nothing is recorded for the cluster"
         )
-        return differs if may_repeat(view, wanted, now=now) else None
-    if view.serve.details is not None and not view.serve.details.applications:
-        if view.put_at is not None and now < view.put_at + SETTLING:
-            return None
-        return "the cluster has no application; its head may have been replaced"
-    return None
+        return why if may_repeat(view, wanted, now=now) else None
+    details, is_settling = view.serve.details, view.put_at is not None and now < view.put_at + SETTLING
+    if details is None or details.applications or is_settling:
+        return None
+    return "the cluster has no application; its head may have been replaced"

@@ -5,7 +5,6 @@ from typing import Final
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
 from common.ray import cluster_traits as traits
-from common.ray import version as ray_version
 from common.validation.rules import Rule, old_ray
 
 _TOKEN_SINCE: Final = (2, 52)
@@ -22,7 +21,7 @@ def token_with_old_ray(cluster: RayCluster, _: Gates) -> str | None:
 def kubernetes_token_with_old_ray(cluster: RayCluster, _: Gates) -> str | None:
     """S40."""
     version = cluster.spec.ray_version
-    if not _both(cluster) or ray_version.is_at_least(version, _KUBERNETES_SINCE):
+    if not _both(cluster) or traits.is_version_at_least(version, _KUBERNETES_SINCE):
         return None
     return f"authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {version}"
 

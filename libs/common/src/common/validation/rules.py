@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
-from common.ray import version as ray_version
-from common.ray.version import VersionError
+from common.ray import cluster_traits as traits
+from common.ray.cluster_traits import VersionError
 
 Rule: TypeAlias = Callable[[RayCluster, Gates], str | None]
 """Return the message of the violation, or None."""
@@ -23,7 +23,7 @@ def old_ray(cluster: RayCluster, since: tuple[int, int], start: str) -> str | No
     if not version:
         return f"{start} RayVersion was not specified. Ray version {least} or later is required"
     try:
-        is_new = ray_version.parse(version) >= since
+        is_new = traits.parse_version(version) >= since
     except VersionError as problem:
         return f"{start} RayVersion format is invalid: {version}, {problem}"
     return None if is_new else f"{start} minimum Ray version is {least}, got {version}"

@@ -16,7 +16,6 @@ from common import labels, pod_json, ports
 from common.api.opaque import Body
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
-from common.ray import version as ray_version
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")
@@ -119,7 +118,7 @@ def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
         return
     agent = traits.port_param(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)
     raylet = _ask(agent, "api/local_raylet_healthz", seconds=2)
-    if ray_version.is_at_least(node.cluster.spec.ray_version, _UNIFIED_PROBES_SINCE):
+    if traits.is_version_at_least(node.cluster.spec.ray_version, _UNIFIED_PROBES_SINCE):
         is_alive: Body = {"httpGet": {"path": "/api/healthz", "port": agent}}
     elif node.is_head:
         dashboard = traits.port_param(params, "dashboard-port", ports.DASHBOARD)

@@ -4,16 +4,7 @@ import re
 from datetime import timedelta
 from typing import Final
 
-_UNITS: Final = {
-    "ns": 1,
-    "us": 1000,
-    "µs": 1000,
-    "μs": 1000,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 6 * 10**10,
-    "h": 36 * 10**11,
-}
+_UNITS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 LONGEST: Final = 100
 """Characters; what takes time to match grows with the square of a long number, and an annotation may have 256 KiB."""

@@ -61,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
         """Read `RAYBUS_*`; raise `InvalidSpec` for the first value that cannot be meant."""
         read = _Reader(environ)
+        watched = read.text("RAYBUS_WATCH_NAMESPACES", "")
         return cls(
             service=service,
             nats_url=read.url("RAYBUS_NATS_URL", "nats://127.0.0.1:4222"),
@@ -72,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             namespace=read.text("RAYBUS_NAMESPACE", "default"),
             lease_namespace=read.text("RAYBUS_LEASE_NAMESPACE", ""),
             identity=read.text("RAYBUS_IDENTITY", ""),
-            watch_namespaces=read.names("RAYBUS_WATCH_NAMESPACES"),
+            watch_namespaces=tuple(dict.fromkeys(filter(None, map(str.strip, watched.split(","))))),
             log_level=read.choice("RAYBUS_LOG_LEVEL", "INFO", LEVELS),
             feature_gates=read.gates("RAYBUS_FEATURE_GATES"),
             workers=read.number("RAYBUS_WORKERS", 4, least=1, most=1000),
@@ -112,12 +113,9 @@ class _Reader:
 
     def file(self, variable: str) -> Path | None:
         value = self.text(variable, "")
-        if not value:
-            return None
-        path = Path(value)
-        if not path.is_file():
+        if value and not Path(value).is_file():
             raise errors.InvalidSpec(f"{variable}={value!r}: no such file; name a readable file or unset it")
-        return path
+        return Path(value) if value else None
 
     def output(self, variable: str) -> Path | None:
         """Return a file that may come to be."""
@@ -131,9 +129,6 @@ class _Reader:
         if not value.isdecimal() or not least <= int(value) <= most:
             raise errors.InvalidSpec(f"{variable}={value!r}: expected a whole number from {least} to {most}")
         return int(value)
-
-    def names(self, variable: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name.strip() for name in self.text(variable, "").split(",") if name.strip()))
 
     def choice(self, variable: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self.text(variable, default).upper()

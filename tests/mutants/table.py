@@ -52,7 +52,7 @@ TABLE: Final = (
     Mutant(
         case=46,
         what="replicas count although the application deploys",
-        file=f"{TRAFFIC}/status/proven_capacity.py",
+        file=f"{TRAFFIC}/status/health.py",
         old="    if not serve_status.is_running(details):\n",
         new="    if False and not serve_status.is_running(details):\n",
         test=f"{FORWARD}::test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs",
@@ -67,7 +67,7 @@ TABLE: Final = (
     Mutant(
         case=47,
         what="the capacity that Serve reports is not compared with the target capacity",
-        file=f"{TRAFFIC}/status/proven_capacity.py",
+        file=f"{TRAFFIC}/status/health.py",
         old="    if serve_status.capacity(details) != share.capacity:\n",
         new="    if False and serve_status.capacity(details) != share.capacity:\n",
         test=f"{FORWARD}::test_47_traffic_waits_until_serve_reports_the_target_capacity_that_it_was_sent",
@@ -82,7 +82,7 @@ TABLE: Final = (
     Mutant(
         case=48,
         what="a backend without a ready endpoint may get traffic",
-        file=f"{TRAFFIC}/status/proven_capacity.py",
+        file=f"{TRAFFIC}/status/health.py",
         old="    if view.endpoints == 0:\n",
         new="    if False and view.endpoints == 0:\n",
         test=f"{FORWARD}::test_48_no_weight_ever_moves_to_a_backend_without_a_ready_endpoint",
@@ -136,15 +136,15 @@ TABLE: Final = (
     Mutant(
         case=63,
         what="a head that is not ready counts as alive",
-        file=f"{TRAFFIC}/status/proven_capacity.py",
-        old="    if not head_is_ready(view.cluster) or view.serve.failures >= health.SILENT_AFTER:\n",
-        new="    if view.serve.failures >= health.SILENT_AFTER:\n",
+        file=f"{TRAFFIC}/status/health.py",
+        old="    if not head_is_ready(view.cluster) or view.serve.failures >= SILENT_AFTER:\n",
+        new="    if view.serve.failures >= SILENT_AFTER:\n",
         test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
         also=(
             Edit(
                 f"{TRAFFIC}/status/health.py",
-                "    if not head_is_ready(view.cluster):\n",
-                "    if False and not head_is_ready(view.cluster):\n",
+                "    if not head_is_ready(view.cluster):\n        return",
+                "    if False and not head_is_ready(view.cluster):\n        return",
             ),
         ),
     ),

@@ -13,18 +13,18 @@ from common.upgrade.controls import Controls, Policy
 from traffic_manager import options
 from traffic_manager.migration.state import Direction, Side
 from traffic_manager.observed import Observed
-from traffic_manager.status import proven_capacity
+from traffic_manager.status import health
 
 
 def gullible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a weight move onto capacity that nobody has seen."""
-    honest = proven_capacity.side
+    honest = health.side
 
     def side(*args: Any, **kwargs: Any) -> Side:
         found = honest(*args, **kwargs)
         return msgspec.structs.replace(found, proven=found.capacity)
 
-    monkeypatch.setattr(proven_capacity, "side", side)
+    monkeypatch.setattr(health, "side", side)
 
 
 def greedy(monkeypatch: pytest.MonkeyPatch) -> None:

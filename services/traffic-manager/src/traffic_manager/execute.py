@@ -15,10 +15,10 @@ from common.runtime.actions import Action, Create, Plan
 from common.runtime.executor import Executor
 from common.runtime.writer import Writer
 from traffic_manager import metrics
-from traffic_manager.actions import MoveCapacity
 from traffic_manager.events import EventReason
 from traffic_manager.observe import Observer
 from traffic_manager.observed import Observed
+from traffic_manager.serving import MoveCapacity
 
 MISSING = (
     "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in steps: "
@@ -51,7 +51,12 @@ class Execution:
                     await self._submit(service.metadata, action)
                 case MoveCapacity(submits=submits, record=record):
                     for each in submits:
-                        await self._submit_and_report(service.metadata, each)
+                        try:
+                            await self._submit(service.metadata, each)
+                        except errors.RaybusError as problem:
+                            await self._executor.report(service.metadata, each, result=problem)
+                            raise
+                        await self._executor.report(service.metadata, each, result=True)
                     await writer.write(record)
                 case _:
                     await writer.write(action)
@@ -80,11 +85,3 @@ class Execution:
         metrics.CONFIGS_SENT.inc()
         if unrecorded is not None:
             await self._executor.emit(meta, warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded))
-
-    async def _submit_and_report(self, service: ObjectMeta, action: Submit) -> None:
-        try:
-            await self._submit(service, action)
-        except errors.RaybusError as problem:
-            await self._executor.report(service, action, result=problem)
-            raise
-        await self._executor.report(service, action, result=True)

@@ -87,6 +87,10 @@ class Observer:
         self._absent_since.pop((service.uid, kind), None)
         self._fetched.discard(Key(service.namespace, service.name))
 
+    def _is_absent(self, service: ObjectMeta, kind: str) -> bool:
+        since = self._absent_since.get((service.uid, kind))
+        return since is not None and self._clock.monotonic() - since < ABSENT
+
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""
         return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
@@ -103,7 +107,15 @@ class Observer:
         for role in (service.status.active_service_status, service.status.pending_service_status):
             if role.ray_cluster_name:
                 await self._refresh(RAY_CLUSTER, RayCluster, (key.namespace, role.ray_cluster_name))
-                await self._refresh_endpoints(key.namespace, names.serve_service(role.ray_cluster_name))
+                backend = names.serve_service(role.ray_cluster_name)
+                selector = f"{labels.SERVICE_NAME}={backend}"
+                body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
+                found = msgspec.json.decode(body, type=EndpointSlices).items
+                held = {each.metadata.name for each in found}
+                known = self._cache.list(EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend})
+                self._cache.forget(each for each in known if each.metadata.name not in held)
+                for each in found:
+                    self._cache.put(each)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
         return await self.observe(key, now=now)
 
@@ -112,17 +124,6 @@ class Observer:
         known = self._cache.get(view, *place)
         if known is not None and await self._lookup.read(resource, view, place) is None:
             self._cache.forget([known])
-
-    async def _refresh_endpoints(self, namespace: str, backend: str) -> None:
-        """Have the cache hold the EndpointSlices of a Service as the API server has them."""
-        selector = f"{labels.SERVICE_NAME}={backend}"
-        body = await self._kube.list(ENDPOINT_SLICE, namespace, label_selector=selector)
-        found = msgspec.json.decode(body, type=EndpointSlices).items
-        held = {each.metadata.name for each in found}
-        known = self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
-        self._cache.forget(each for each in known if each.metadata.name not in held)
-        for each in found:
-            self._cache.put(each)
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or another operator's."""
@@ -157,7 +158,7 @@ class Observer:
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
-            unknown_kinds=self._unknown_kinds(meta.uid),
+            unknown_kinds=frozenset(each for each in OPTIONAL_KINDS if self._is_absent(meta, each)),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
         record, held = observed.record, {each.name for each in views}
@@ -262,10 +263,6 @@ class Observer:
             )
         except errors.NotFound:
             return None
-
-    def _unknown_kinds(self, uid: str) -> frozenset[str]:
-        now, since = self._clock.monotonic(), self._absent_since
-        return frozenset(each for each in OPTIONAL_KINDS if now - since.get((uid, each), now - ABSENT) < ABSENT)
 
     def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
         """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""

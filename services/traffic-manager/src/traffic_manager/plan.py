@@ -23,13 +23,13 @@ from common.upgrade import traffic_record as records
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager import options, routing, serving
-from traffic_manager.actions import BACKENDS, MoveCapacity
 from traffic_manager.events import EventReason
 from traffic_manager.migration import step, weights
 from traffic_manager.migration.state import Direction, Migration, Side
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import backend
-from traffic_manager.status import health, proven_capacity, traffic_record
+from traffic_manager.serving import BACKENDS, MoveCapacity
+from traffic_manager.status import health, traffic_record
 
 STARTING: Final = timedelta(seconds=1)
 WATCHED: Final = timedelta(seconds=1)
@@ -185,7 +185,7 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     shares = {active.name: old, pending.name: new}
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
-    sides = proven_capacity.side(active, old, now=now), proven_capacity.side(pending, new, goal=goal, now=now)
+    sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity(views, sides, direction)
     migration = Migration(
@@ -322,7 +322,7 @@ def _moved(
     for view, capacity in changed:
         put = serving.with_capacity(observed, view, capacity)
         shrinks = capacity < traffic_record.share(observed.record, view.cluster.metadata, ALL).capacity
-        if shrinks and (put is None or not proven_capacity.is_alive(view)):
+        if shrinks and (put is None or not health.is_alive(view)):
             continue
         if put is None or not head_is_ready(view.cluster):
             return ()

@@ -9,7 +9,7 @@ requests fail until they are there again. They are written again, with an Event 
 their own must not write as fast as they can.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -28,11 +28,10 @@ from common.runtime.actions import MAIN, Action, Create, Delete, EmitEvent, Patc
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
-from traffic_manager import actions as chains
-from traffic_manager import events, options
+from traffic_manager import events, options, serving
 from traffic_manager.events import EventReason
 from traffic_manager.observed import ClusterView, Observed
-from traffic_manager.resources import gateway, routes
+from traffic_manager.resources import gateway_api
 from traffic_manager.resources.backend import Backend
 from traffic_manager.status import traffic_record
 
@@ -49,14 +48,15 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     if not name or weighted_route.is_users(observed.service) or GATEWAY.kind in observed.unknown_kinds:
         return ()
     # before the route of gRPC calls exists, its kind is unknown, and a listener for it is refused
-    is_known = observed.grpc_route is not None or gateway.takes_grpc(have)
+    listeners = () if have is None else have.spec.listeners
+    is_known = observed.grpc_route is not None or any(each.name == gateway_api.GRPC_LISTENER for each in listeners)
     port = _grpc_port(observed) if is_known and _wants_grpc(observed) else None
     if have is None:
-        return (_created(GATEWAY, gateway.build(meta, name, port), chain=chains.GATEWAY),)
-    patch = gateway.corrected(have, name, port)
-    if have.metadata.deletion_timestamp is not None or not owner.owns(meta, have.metadata) or patch is None:
+        return (_created(GATEWAY, gateway_api.build_gateway(meta, name, port), chain=serving.GATEWAY),)
+    patch = gateway_api.corrected_gateway(have, name, port)
+    if patch is None or not _is_ours(observed, have):
         return ()
-    return (_changed(GATEWAY, have, patch, chain=chains.GATEWAY),)
+    return (_changed(GATEWAY, have, patch, chain=serving.GATEWAY),)
 
 
 def writes(
@@ -73,10 +73,10 @@ def writes(
     elif (
         have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
     ):
-        carried = (_created(HTTP_ROUTE, routes.build(HTTP_ROUTE, observed.service.metadata, backends, record)),)
-    reports = (_unrouted_grpc(observed), _overwritten(observed)) if carried else ()
+        carried = (_created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, observed.service.metadata, backends, record)),)
+    reports = _warnings(observed) if carried else ()
     former = _former_route_writes(observed, backends, record)
-    return (*carried, *(each for each in reports if each is not None), *former, *_grpc(observed, shares, views))
+    return (*carried, *reports, *former, *_grpc(observed, shares, views))
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -84,7 +84,9 @@ def is_left_behind(observed: Observed) -> bool:
     service, route = observed.service, observed.route
     if route is None:
         return False
-    return routes.is_held(route) if weighted_route.is_users(service) else owner.owns(service.metadata, route.metadata)
+    return (
+        gateway_api.is_held(route) if weighted_route.is_users(service) else owner.owns(service.metadata, route.metadata)
+    )
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
@@ -98,23 +100,22 @@ def record_route(observed: Observed) -> HttpRoute | None:
 
 def recorded(route: HttpRoute, record: Record) -> Patch:
     """Return the write of a record only."""
-    return Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=routes.record_patch(route, record))
+    return Patch(
+        resource=HTTP_ROUTE, name=route.metadata.name, patch={"metadata": gateway_api.patch_meta(route, record)}
+    )
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
     """Return what takes our Gateway and routes away, and everything of ours out of the user's."""
-    pairs = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
-    gone = (
-        _deleted(resource, meta, when=" during suspend")
-        for resource, meta in ((resource, have.metadata) for resource, have in pairs if have is not None)
-        if meta.deletion_timestamp is None and owner.owns(observed.service.metadata, meta)
-    )
+    held = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
+    ours = ((resource, have.metadata) for resource, have in held if have is not None and _is_ours(observed, have))
+    gone = (_deleted(resource, meta, when=" during suspend") for resource, meta in ours)
     return (*gone, *released(observed))
 
 
 def released(observed: Observed) -> tuple[Action, ...]:
     """Return what takes everything of ours out of the routes that users brought."""
-    return tuple(_release(observed, each) for each in observed.users_routes if routes.is_held(each))
+    return tuple(_release(observed, each) for each in observed.users_routes if gateway_api.is_held(each))
 
 
 def gateway_problem(observed: Observed) -> RoutingProblem | None:
@@ -161,25 +162,13 @@ def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
 
 
-def _overwritten(observed: Observed) -> EmitEvent | None:
-    """Return the event of a replaced route; its text stays the same, so that repeats are counted."""
-    if observed.overwriter is None or observed.route is None:
-        return None
-    meta = observed.route.metadata
-    text = (
-        f"HTTPRoute {meta.namespace}/{meta.name}: field manager {observed.overwriter} replaced spec.rules, and requests failed until "
-        "raybus had written its backends again; let that tool leave spec.rules alone (docs/how-to/gateway.md, A route in Git)"
-    )
-    return EmitEvent(event=warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", text))
-
-
 def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the write that gives one route these shares and their record; nothing when it has them."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
-        patch = routes.corrected(HTTP_ROUTE, have, meta, backends, record)
+        patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
-        patch = routes.corrected_users(have, meta, own, backends, record)
+        patch = gateway_api.corrected_users(have, meta, own, backends, record)
     if patch is not None:
         return (_changed(HTTP_ROUTE, have, patch),)
     if record.clusters == records.of_route(have).clusters:
@@ -198,6 +187,11 @@ def _is_usable(observed: Observed) -> bool:
 def _may_write(observed: Observed, have: HttpRoute) -> bool:
     """Return whether a route that carried the traffic before may still be written."""
     return have.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, have) is None
+
+
+def _is_ours(observed: Observed, have: Gateway | Route) -> bool:
+    """Return whether we made an object, and it is not being deleted; nothing else is changed or deleted under the name of ours."""
+    return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
 
 
 def _former_route_writes(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
@@ -227,11 +221,11 @@ def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[Clust
     backends = [Backend(cluster=name, port=at, weight=shares[name].weight) for name, at in offered if at is not None]
     is_wanted = _wants_grpc(observed)
     if have is None:
-        return (_created(GRPC_ROUTE, routes.build(GRPC_ROUTE, meta, backends)),) if is_wanted else ()
-    if not owner.owns(meta, have.metadata) or have.metadata.deletion_timestamp is not None:
+        return (_created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)),) if is_wanted else ()
+    if not _is_ours(observed, have):
         return ()
     if is_wanted:
-        patch = routes.corrected(GRPC_ROUTE, have, meta, backends)
+        patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
         return () if patch is None else (_changed(GRPC_ROUTE, have, patch),)
     return () if backends else (_deleted(GRPC_ROUTE, have.metadata),)
 
@@ -248,19 +242,26 @@ def _grpc_port(observed: Observed) -> int | None:
     return next((port for each in views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None)
 
 
-def _unrouted_grpc(observed: Observed) -> EmitEvent | None:
-    """Return the event of an application with gRPC calls behind a user's route."""
-    if not weighted_route.is_users(observed.service) or _grpc_port(observed) is None:
-        return None
-    text = (
-        f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(observed.service)} is yours, and so is its Gateway, "
-        "which raybus gives no listener. To have them routed, remove the annotation"
-    )
-    return EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text))
+def _warnings(observed: Observed) -> Iterator[EmitEvent]:
+    """Yield the events that come with a write of the route; their texts stay the same, so that repeats are counted."""
+    service, route = observed.service, observed.route
+    if weighted_route.is_users(service) and _grpc_port(observed) is not None:
+        text = (
+            f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(service)} is yours, and so is its Gateway, "
+            "which raybus gives no listener. To have them routed, remove the annotation"
+        )
+        yield EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text))
+    if observed.overwriter is not None and route is not None:
+        text = (
+            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager {observed.overwriter} replaced spec.rules, and "
+            "requests failed until raybus had written its backends again; let that tool leave spec.rules alone "
+            "(docs/how-to/gateway.md, A route in Git)"
+        )
+        yield EmitEvent(event=warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", text))
 
 
 def _release(observed: Observed, have: HttpRoute) -> Patch:
-    return _changed(HTTP_ROUTE, have, routes.release(have, observed.service.metadata, observed.own_backends))
+    return _changed(HTTP_ROUTE, have, gateway_api.release(have, observed.service.metadata, observed.own_backends))
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:

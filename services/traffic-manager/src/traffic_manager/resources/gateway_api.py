@@ -1,13 +1,13 @@
-"""Which cluster gets which share of the requests: our HTTPRoute and GRPCRoute, and a HTTPRoute that the user brings.
+"""Where the requests of a service come in, and which cluster gets which share: our Gateway and routes, and a HTTPRoute that the user brings.
 
-Of `<RayService>-httproute` we own the parent, the one rule's match and backends, and the traffic record; hostnames, filters, time-outs
+`<RayService>-gateway` has a listener for HTTP, and one for gRPC calls where an application takes them. Of `<RayService>-httproute` we own the parent, the one rule's match and backends, and the traffic record; hostnames, filters, time-outs
 and annotations of users stay. `<RayService>-grpcroute` has the very shares of the HTTPRoute. It hangs on a listener of its own, for
 of an HTTPRoute and a GRPCRoute on one listener a Gateway must refuse one; it has no match, so it takes every call, and no record.
 
 Of a user's route we write the backends that are ours, the record, and the labels that name its RayService; with them the watcher puts
 it beside that. Hostnames, parents, matches, filters, other rules and other backends with their weights stay.
 
-Source: spec rayservice §9.2, §9.6; acceptance 39, 51, 55, 87.
+Source: spec rayservice §9.1, §9.2, §9.6; acceptance 39, 51, 55, 87, 88.
 """
 
 from collections.abc import Sequence, Set
@@ -16,10 +16,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from common import names
-from common.api.gateway import HttpRoute, Route
+from common.api.gateway import Gateway, HttpRoute, Route
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
-from common.kube.resources import GRPC_ROUTE, Resource
+from common.kube.resources import GATEWAY, GRPC_ROUTE, Resource
 from common.ray import owner
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import ANNOTATION, Record
@@ -30,20 +30,24 @@ GRPC_LISTENER: Final = "grpc"
 MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
+def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
+    """Return the Gateway of a RayService; only one that takes gRPC calls has a second listener."""
+    return _manifest(GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port))
+
+
+def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
+    """Return the merge patch that restores class and listeners; what users and its controller added does not matter."""
+    spec = _gateway_spec(gateway_class, grpc_port)
+    held = [(each.name, each.protocol, each.port) for each in have.spec.listeners]
+    wanted = [(each["name"], each["protocol"], each["port"]) for each in spec["listeners"]]
+    is_right = (have.spec.gateway_class_name, held) == (gateway_class, wanted)
+    return None if is_right else {"metadata": patch_meta(have), "spec": spec}
+
+
 def build(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], record: Record | None = None) -> Json:
     """Return the HTTPRoute or GRPCRoute of a RayService; the first has a record."""
-    annotations = {} if record is None else {"annotations": {ANNOTATION: _text(record)}}
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {
-            "name": (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name),
-            "namespace": service.namespace,
-            **annotations,
-            "ownerReferences": owner.reference(service),
-        },
-        "spec": _spec(resource, service, backends, [{}]),
-    }
+    name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
+    return _manifest(resource, service, name, _spec(resource, service, backends, [{}]), record)
 
 
 def corrected(
@@ -60,7 +64,7 @@ def corrected(
         wanted = [(names.serve_service(each.cluster), service.namespace, each.port, each.weight) for each in backends]
         if (paths, held) == ([] if is_grpc else [MATCH["path"]], wanted):
             return None
-    return {"metadata": _meta(have, record), "spec": _spec(resource, service, backends, _rules(have) or [{}])}
+    return {"metadata": patch_meta(have, record), "spec": _spec(resource, service, backends, _rules(have) or [{}])}
 
 
 def corrected_users(
@@ -78,14 +82,14 @@ def corrected_users(
         return None
     references = backend.references(service.namespace, backends)
     return {
-        "metadata": {**_meta(have, record), "labels": marks},
+        "metadata": {**patch_meta(have, record), "labels": marks},
         "spec": {"rules": _users_rules(have, own, references)},
     }
 
 
-def record_patch(have: HttpRoute, record: Record) -> Json:
-    """Return the merge patch that writes only the record, refused when the route changed since it was observed."""
-    return {"metadata": _meta(have, record)}
+def patch_meta(have: Gateway | Route, record: Record | None = None) -> Json:
+    """Return the metadata of a merge patch that is refused when the object changed since it was observed; a route's may have the record."""
+    return {"resourceVersion": have.metadata.resource_version, **_annotations(record)}
 
 
 def is_held(have: HttpRoute) -> bool:
@@ -97,18 +101,35 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
     """Return the merge patch that takes everything of ours out of a user's route, and nothing else."""
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
-        "metadata": {**_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},
+        "metadata": {**patch_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},
         "spec": {"rules": _users_rules(have, own, [])},
     }
 
 
-def _meta(have: Route, record: Record | None = None) -> Json:
-    version: Json = {"resourceVersion": have.metadata.resource_version}
-    return version if record is None else {**version, "annotations": {ANNOTATION: _text(record)}}
+def _manifest(resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None) -> Json:
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": name,
+            "namespace": service.namespace,
+            **_annotations(record),
+            "ownerReferences": owner.reference(service),
+        },
+        "spec": spec,
+    }
 
 
-def _text(record: Record) -> str:
-    return msgspec.json.encode(record).decode()
+def _annotations(record: Record | None) -> Json:
+    return {} if record is None else {"annotations": {ANNOTATION: msgspec.json.encode(record).decode()}}
+
+
+def _gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
+    listeners: list[Json] = [{"name": "http", "protocol": "HTTP", "port": 80}]
+    if grpc_port is not None:
+        allowed = {"allowedRoutes": {"kinds": [{"group": GRPC_ROUTE.group, "kind": GRPC_ROUTE.kind}]}}
+        listeners.append({"name": GRPC_LISTENER, "protocol": "HTTP", "port": grpc_port, **allowed})
+    return {"gatewayClassName": gateway_class, "listeners": listeners}
 
 
 def _rules(have: Route) -> list[Json]:

@@ -6,7 +6,7 @@ from typing import Literal
 from common.api.event import normal, warning
 from common.api.meta import ObjectMeta
 from common.kube.resources import GATEWAY
-from common.runtime.actions import ActionEvents
+from common.runtime.actions import ActionEvents, Report
 
 
 class EventReason(StrEnum):
@@ -49,15 +49,12 @@ def written(verb: Literal["Create", "Update", "Delete"], kind: str, where: str, 
     """Return the events of a write of the Gateway or a route at `<namespace>/<name>`."""
     text = f"{kind} for RayService {where}" if verb == "Create" else f"the {kind} {where}{when}"
     failed = f"the {text}" if verb == "Create" and kind != GATEWAY.kind else text
-    return ActionEvents(
-        success=normal(EventReason(f"{verb}d{kind}"), verb, f"{verb}d {text}"),
-        failure=warning(EventReason(f"FailedTo{verb}{kind}"), verb, f"Failed to {verb.lower()} {failed}: "),
-    )
+    return ActionEvents(success=Report(verb, kind, text).of().success, failure=Report(verb, kind, failed).of().failure)
 
 
 def capacity_sent(cluster: ObjectMeta) -> ActionEvents:
     """Return the events of a capacity that is sent; the doubled "to" is KubeRay's."""
-    text, where = "target_capacity of serve applications to", f"the RayCluster {cluster.namespace}/{cluster.name}"
+    text, where = "target_capacity of serve applications to", f"the RayCluster {cluster.namespaced_name}"
     failure = f"Failed to update {text} {where}: "
     return ActionEvents(
         success=normal(EventReason.UPDATED_CAPACITY, "Update", f"Updated {text} to {where}"),

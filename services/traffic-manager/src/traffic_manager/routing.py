@@ -253,7 +253,7 @@ def _warnings(observed: Observed) -> Iterator[EmitEvent]:
         yield EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text))
     if observed.overwriter is not None and route is not None:
         text = (
-            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager {observed.overwriter} replaced spec.rules, and "
+            f"HTTPRoute {route.metadata.namespaced_name}: field manager {observed.overwriter} replaced spec.rules, and "
             "requests failed until raybus had written its backends again; let that tool leave spec.rules alone "
             "(docs/how-to/gateway.md, A route in Git)"
         )
@@ -271,10 +271,10 @@ def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
 
 def _changed(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
     meta = have.metadata
-    report = events.written("Update", resource.kind, f"{meta.namespace}/{meta.name}")
+    report = events.written("Update", resource.kind, meta.namespaced_name)
     return Patch(resource=resource, name=meta.name, patch=patch, events=report, chain=chain)
 
 
 def _deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:
-    report = events.written("Delete", resource.kind, f"{meta.namespace}/{meta.name}", when)
+    report = events.written("Delete", resource.kind, meta.namespaced_name, when)
     return Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)

@@ -68,7 +68,7 @@ async def test_everything_passes(control_plane: ControlPlane, tmp_path: Path) ->
         names = [a_name() for _ in range(20)]
         async with asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(kube.create(CONFIG_MAP, "default", a_map(name, 100_000)))
+                group.create_task(kube.request("POST", CONFIG_MAP.path("default"), body=a_map(name, 100_000)))
         listed = await kube.list(CONFIG_MAP, "default")
         assert all(name.encode() in listed for name in names)
         assert len(listed) > 20 * 100_000

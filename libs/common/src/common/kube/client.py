@@ -6,7 +6,7 @@ memory of Python operators (ADR 3). Every refused request becomes one of `common
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -45,29 +45,29 @@ READ_BUFFER: Final = 2**20
 class Kube(Protocol):
     """The API server as reconcilers see it; each call returns the answer's body and raises `common.errors`."""
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+    def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
         """Read one object from the API server itself (no cache)."""
         ...
 
-    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+    def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> Awaitable[bytes]:
         """Read a whole collection consistently."""
         ...
 
-    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+    def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
         """Create; `AlreadyExists` when the name is taken."""
         ...
 
-    async def replace(
+    def replace(
         self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
-    ) -> bytes:
+    ) -> Awaitable[bytes]:
         """Replace the object named in the body; with a resourceVersion in it, `Conflict` when that is old."""
         ...
 
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: "Patch") -> bytes:
+    def patch(self, resource: Resource, namespace: str | None, name: str, patch: "Patch") -> Awaitable[bytes]:
         """Change some fields."""
         ...
 
-    async def delete(
+    def delete(
         self,
         resource: Resource,
         namespace: str | None,
@@ -75,11 +75,11 @@ class Kube(Protocol):
         *,
         uid: str | None = None,
         version: str | None = None,
-    ) -> bytes:
+    ) -> Awaitable[bytes]:
         """Delete in the background; `Conflict` when the object has another uid, or another version, by now."""
         ...
 
-    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+    def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
         """Delete all that a selector matches in one request."""
         ...
 
@@ -170,30 +170,30 @@ class KubeClient:
         await self._foreign.close()
         await self._api.close()
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
-        return await self.request("GET", resource.path(namespace, name))
+    def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
+        return self.request("GET", resource.path(namespace, name))
 
-    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+    def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> Awaitable[bytes]:
         query = {"labelSelector": label_selector} if label_selector else {}
-        return await self.request("GET", resource.path(namespace), query=query)
+        return self.request("GET", resource.path(namespace), query=query)
 
-    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        return await self.request("POST", resource.path(namespace), body=body)
+    def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
+        return self.request("POST", resource.path(namespace), body=body)
 
-    async def replace(
+    def replace(
         self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
-    ) -> bytes:
+    ) -> Awaitable[bytes]:
         name = cast("str", body["metadata"]["name"])
-        return await self.request("PUT", resource.path(namespace, name, subresource), body=body)
+        return self.request("PUT", resource.path(namespace, name, subresource), body=body)
 
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
+    def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> Awaitable[bytes]:
         query = {"fieldManager": patch.field_manager} if patch.field_manager is not None else {}
         if patch.content_type == APPLY_PATCH:
             query["force"] = "true"
         path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}
-        return await self.request("PATCH", path, query=query, body=patch.body, headers=headers)
+        return self.request("PATCH", path, query=query, body=patch.body, headers=headers)
 
-    async def delete(
+    def delete(
         self,
         resource: Resource,
         namespace: str | None,
@@ -201,15 +201,15 @@ class KubeClient:
         *,
         uid: str | None = None,
         version: str | None = None,
-    ) -> bytes:
+    ) -> Awaitable[bytes]:
         options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         wanted = (("uid", uid), ("resourceVersion", version))
         if preconditions := {name: value for name, value in wanted if value is not None}:
             options["preconditions"] = preconditions
-        return await self.request("DELETE", resource.path(namespace, name), body=options)
+        return self.request("DELETE", resource.path(namespace, name), body=options)
 
-    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
-        return await self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
+    def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
+        return self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
 
     async def request(
         self,

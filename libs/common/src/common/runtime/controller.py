@@ -18,7 +18,7 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.observability.meters import ReconcileMeter
-from common.runtime import supervision
+from common.runtime import process
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
 from common.runtime.key import FIFO, Key, Priority, Watched
@@ -127,7 +127,7 @@ class Controller:
             for take in lanes:
                 work = partial(self._work, take, reconcile, guard, time_limit)
                 for _ in range(workers):
-                    group.create_task(supervision.keep(f"worker of {self.name}", work))
+                    group.create_task(process.keep(f"worker of {self.name}", work))
 
     async def _tidy(self) -> None:
         while True:
@@ -153,7 +153,7 @@ class Controller:
                 except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
                     self._failed(key, _cause(problem))
                 except asyncio.CancelledError as problem:
-                    if not supervision.is_stray():
+                    if not process.is_stray():
                         raise
                     self._failed(key, problem)
                 else:

@@ -23,7 +23,7 @@ from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube import installation
 from common.kube.client import KubeClient
 from common.observability import health
-from common.runtime import supervision
+from common.runtime import process
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.fence import Fence
@@ -97,7 +97,7 @@ class PartitionFeeds:
     def acquire(self, partitions: Set[int]) -> None:
         for each in sorted(partitions):
             follow = partial(self._feed.follow, each, self._controller.hold(each))
-            self._following[each] = self._group.create_task(supervision.keep(f"feed of partition {each}", follow))
+            self._following[each] = self._group.create_task(process.keep(f"feed of partition {each}", follow))
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
         for each in partitions & self._following.keys():

@@ -16,7 +16,7 @@ alone (`take_of_idle_group`): one namespace, whatever its reconciles wait for, h
 import asyncio
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from functools import cached_property
 from typing import Final, Generic, TypeVar
@@ -56,9 +56,9 @@ class WorkQueue(Generic[K]):
         self._meter = meter
         self._changed = asyncio.Event()
         self._steady_changed = asyncio.Event()
-        self._new = _FairLane((self._changed,), group_of, size_of)
-        self._known = _FairLane((self._changed,), group_of)
-        self._steady = _FairLane((self._changed, self._steady_changed), group_of)
+        self._new = _FairLane(group_of, size_of)
+        self._known = _FairLane(group_of)
+        self._steady = _FairLane(group_of)
         self._new_in_a_row = 0
         self._waiting: dict[K, float] = {}
         """Keys in the lanes, and since when."""
@@ -118,6 +118,9 @@ class WorkQueue(Generic[K]):
         lane = self._new if is_new else self._known if is_due else self._lane(key)
         self._waiting[key] = now
         lane.put(key)
+        self._changed.set()
+        if lane is self._steady:
+            self._steady_changed.set()
 
     def add_at(self, key: K, when: float) -> None:
         """Enqueue a key at a time of the event loop's clock, unless an earlier time is scheduled."""
@@ -181,8 +184,12 @@ class WorkQueue(Generic[K]):
                     self._changed.set()
         since = self._dirty.pop(key, None)
         if since is not None:
+            lane = self._lane(key)
             self._waiting[key] = since
-            self._lane(key).put(key)
+            lane.put(key)
+            self._changed.set()
+            if lane is self._steady:
+                self._steady_changed.set()
         if requeue_at is not None:
             self.add_at(key, requeue_at)
 
@@ -226,14 +233,7 @@ class _FairLane(Generic[K]):
     of the same size does not wait for all that came before it, and each of the others waits at most twice as long.
     """
 
-    def __init__(
-        self,
-        changed: Iterable[asyncio.Event],
-        group_of: Callable[[K], Hashable],
-        size_of: Callable[[K], int] | None = None,
-    ) -> None:
-        self._changed = changed
-        """Events to set when a key begins to wait."""
+    def __init__(self, group_of: Callable[[K], Hashable], size_of: Callable[[K], int] | None = None) -> None:
         self._group_of = group_of
         self._size_of = size_of
         self.groups: OrderedDict[Hashable, _Group[K]] = OrderedDict()
@@ -245,8 +245,6 @@ class _FairLane(Generic[K]):
         if group not in self.groups:
             self.groups[group] = _Group(self._size_of)
         self.groups[group].put(key)
-        for each in self._changed:
-            each.set()
 
     def take(self, busy: Collection[Hashable] = ()) -> K:
         """Return the next key of a group that is not among the busy ones; there must be one."""

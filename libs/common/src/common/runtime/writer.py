@@ -1,6 +1,6 @@
 """Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 import msgspec
 
@@ -51,7 +51,7 @@ class Writer:
         self.namespace = root.metadata.namespace
         self._version = root.metadata.resource_version
 
-    async def write(self, action: Action) -> bool:
+    def write(self, action: Action) -> Awaitable[bool]:
         """Make one write; return whether it changed anything.
 
         Raises:
@@ -59,22 +59,15 @@ class Writer:
         """
         match action:
             case Create():
-                return await self._create(action)
-            case Replace(resource=resource, body=body):
-                self._keep(resource, await self._kube.replace(resource, self.namespace, body))
-            case Patch(resource=resource, name=name, patch=patch):
-                answer = await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
-                self._keep(resource, answer)
+                return self._create(action)
+            case Replace() | Patch() | DeleteCollection():
+                return self._change(action)
             case Delete():
-                return await self._delete(action)
-            case DeleteCollection(resource=resource, selector=selector):
-                labels = label_selector(selector)
-                await self._kube.delete_collection(resource, self.namespace, label_selector=labels)
+                return self._delete(action)
             case UpdateStatus() | SetFinalizers() | Annotate():
-                await self._write_root(action)
+                return self._write_root(action)
             case _:
                 raise errors.Invariant(f"no write is known for: {action}")
-        return True
 
     async def is_there(self, action: Delete) -> bool:
         """Return whether the object of a deletion is there still, and not another of its name."""
@@ -103,6 +96,19 @@ class Writer:
             return False
         return True
 
+    async def _change(self, action: Replace | Patch | DeleteCollection) -> bool:
+        resource = action.resource
+        match action:
+            case Replace(body=body):
+                self._keep(resource, await self._kube.replace(resource, self.namespace, body))
+            case Patch(name=name, patch=patch):
+                answer = await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
+                self._keep(resource, answer)
+            case DeleteCollection(selector=selector):
+                labels = label_selector(selector)
+                await self._kube.delete_collection(resource, self.namespace, label_selector=labels)
+        return True
+
     async def _delete(self, action: Delete) -> bool:
         view = self._views.get(action.resource.kind)
         known = None if view is None else self._cache.get(view, self.namespace, action.name)
@@ -120,7 +126,7 @@ class Writer:
             self._cache.remove(view, self.namespace, action.name, version=version)
         return bool(answer)
 
-    async def _write_root(self, action: UpdateStatus | SetFinalizers | Annotate) -> None:
+    async def _write_root(self, action: UpdateStatus | SetFinalizers | Annotate) -> bool:
         """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
         meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
         try:
@@ -141,6 +147,7 @@ class Writer:
         new = msgspec.json.decode(answer, type=type(self._root))
         self._cache.put(new)
         self._version = new.metadata.resource_version
+        return True
 
     def _keep(self, resource: Resource, answer: bytes) -> None:
         view = self._views.get(resource.kind)

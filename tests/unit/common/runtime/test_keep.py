@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.runtime import supervision
+from common.runtime import process
 
 pytestmark = pytest.mark.looptime
 
@@ -28,14 +28,14 @@ async def test_it_begins_again_after_a_stray_cancellation_and_an_end() -> None:
     work = Work(asyncio.CancelledError(), None)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await supervision.keep("test", work)
+            await process.keep("test", work)
     assert work.runs == 3
 
 
 async def test_it_ends_when_it_is_cancelled() -> None:
     work = Work()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(supervision.keep("test", work))
+        task = group.create_task(process.keep("test", work))
         await asyncio.sleep(1)
         task.cancel()
     assert work.runs == 1
@@ -43,4 +43,4 @@ async def test_it_ends_when_it_is_cancelled() -> None:
 
 async def test_an_exception_passes() -> None:
     with pytest.raises(ValueError, match="broken"):
-        await supervision.keep("test", Work(ValueError("broken")))
+        await process.keep("test", Work(ValueError("broken")))

@@ -41,14 +41,6 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     is_periodic: bool = True
     """Whether the periodic reconcile applies."""
 
-    @property
-    def new_pods(self) -> frozenset[str]:
-        """Return the names of the pods that are created."""
-        created = (action for action in self.flat if isinstance(action, Create | CreateWorker) and is_of_pod(action))
-        return frozenset(
-            action.name if isinstance(action, CreateWorker) else action.body["metadata"]["name"] for action in created
-        )
-
 
 def is_of_pod(action: Action) -> bool:
     """Return whether an action creates or deletes pods."""

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import batch, children, refusals
-from cluster_reconciler.actions import ClusterPlan, is_of_pod
+from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observed import Child, Observed
@@ -26,6 +26,7 @@ from common.clock import Clock
 from common.feature_gates import Gate
 from common.kube.client import Kube
 from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
+from common.runtime.actions import Create
 from common.runtime.cache import Cache, version_of
 from common.runtime.executor import Executor
 from common.runtime.key import Key
@@ -152,18 +153,18 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     made pods and died before it wrote a status, we want the very names that it took. And a new pod gets another name when a deleted
     pod had its own: only the plan shows which names to ask about.
     """
-    cluster = observed.cluster
-    is_unlisted = any(map(is_of_pod, plan.flat)) and not memory_of(cluster, io).has_listed_pods
+    cluster, changes = observed.cluster, [each for each in plan.flat if is_of_pod(each)]
+    is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
     if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
         await refresh_pods(cluster, io)
         return from_state(cluster, io, observed)
-    if not (names_to_ask := plan.new_pods):
+    created = (each for each in changes if isinstance(each, Create | CreateWorker))
+    asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
+    if not asked:
         return None
     prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
     deleted = io.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
-    return (
-        None if deleted.isdisjoint(names_to_ask) else msgspec.structs.replace(observed, taken=observed.taken | deleted)
-    )
+    return None if deleted.isdisjoint(asked) else msgspec.structs.replace(observed, taken=observed.taken | deleted)
 
 
 async def refresh_pods(cluster: RayCluster, io: Ports) -> None:

@@ -20,13 +20,12 @@ from cluster_reconciler.pods import all_pods, deletion, head, multi_host, worker
 from cluster_reconciler.pods.all_pods import AllPods
 from cluster_reconciler.pods.head import HeadMove
 from cluster_reconciler.pods.naming import Namer
-from cluster_reconciler.pods.workers import GroupDecision
 from cluster_reconciler.reasons import ConditionType, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.node import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure
 from common import conditions, labels
-from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
@@ -222,13 +221,13 @@ def _head(situation: Situation) -> Continue | ClusterPlan:
 
 
 def _workers(situation: Situation) -> ClusterPlan:
-    """Create and delete workers, one batch at most."""
-    observed, config = situation.observed, situation.config
+    """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
+    cluster, observed, config = situation.cluster, situation.observed, situation.config
     has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
     may_shrink = config.deletes_random_pods or not observed.is_autoscaling  # the autoscaler names the pods that go
     steps, notes, unfinished = list[Parallel](), list[str](), ""
     room, is_partial = BATCH, False
-    for group in traits.worker_groups(situation.cluster):
+    for group in traits.worker_groups(cluster):
         if group.num_of_hosts > 1 and has_indexes:
             decision = multi_host.decide(observed, group, may_shrink=may_shrink, room=room)
         else:
@@ -236,38 +235,31 @@ def _workers(situation: Situation) -> ClusterPlan:
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
         room -= len(decision.deletions) + len(decision.creations)
-        steps += _steps_of_group(situation, group, decision)
+        steps += step(*decision.deletions, is_side=True)
+        if decision.deletes_all:
+            selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
+            report = events.DELETED_GROUP.about(cluster, group=group.group_name)
+            steps += step(DeleteCollection(resource=POD, selector=selector, events=report), is_side=True)
+        created, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
+        for place in decision.creations:
+            index, replica_name = place.index or 0, None
+            if place.is_part:
+                hosts = workers.hosts(group)
+                name, replica_name = situation.namer.host(prefix, group.group_name, index, place.host, hosts)
+            else:
+                name = situation.namer.pod(prefix, group.group_name, str(index))
+            replica, report = ReplicaIndex(index, place.host, replica_name), events.CREATED_WORKER.about(cluster, name)
+            created.append(CreateWorker(name=name, group=group, replica=replica, events=report))
+        if created:
+            steps.append(Parallel(actions=tuple(created), is_side=True, starts_slowly=True))
         is_partial = decision.is_partial or room <= 0
         if is_partial:
             notes.append("the rest follows in the next batch")
             break
+    requeue_at, note = situation.now if is_partial else None, "; ".join(notes)
     return ClusterPlan(
-        actions=tuple(steps),
-        note="; ".join(notes),
-        unfinished=unfinished,
-        is_partial=is_partial,
-        requeue_at=situation.now if is_partial else None,
+        actions=tuple(steps), requeue_at=requeue_at, note=note, unfinished=unfinished, is_partial=is_partial
     )
-
-
-def _steps_of_group(situation: Situation, group: WorkerGroupSpec, decision: GroupDecision) -> list[Parallel]:
-    """Return the deletions of a group, then the creations."""
-    cluster, namer, deletions = situation.cluster, situation.namer, list[Action](decision.deletions)
-    if decision.deletes_all:
-        selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
-        report = events.DELETED_GROUP.about(cluster, group=group.group_name)
-        deletions.append(DeleteCollection(resource=POD, selector=selector, events=report))
-    creations, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
-    for place in decision.creations:
-        index, replica_name = place.index or 0, None
-        if place.is_part:
-            name, replica_name = namer.host(prefix, group.group_name, index, place.host, workers.hosts(group))
-        else:
-            name = namer.pod(prefix, group.group_name, str(index))
-        replica, report = ReplicaIndex(index, place.host, replica_name), events.CREATED_WORKER.about(cluster, name)
-        creations.append(CreateWorker(name=name, group=group, replica=replica, events=report))
-    created = [Parallel(actions=tuple(creations), is_side=True, starts_slowly=True)] if creations else []
-    return [*step(*deletions, is_side=True), *created]
 
 
 PHASES: Final[tuple[Phase, ...]] = (

@@ -9,15 +9,12 @@ Behaviour: spec rayservice §6.1.
 import re
 from collections.abc import Callable
 from datetime import datetime
-from functools import cache
 from typing import Any, Final, TypeAlias, cast
 
 from common import quantity
 from common.api import go_types
-from common.api.go_types import GoField
 from common.api.meta import rfc3339
 
-Writer: TypeAlias = Callable[[object], str]
 _Object: TypeAlias = dict[str, object]
 
 
@@ -40,71 +37,44 @@ _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"
 
 def encode(go_type: str, value: object) -> str:
     """Write a value of a Go type."""
-    return _writer(go_type)(value)
-
-
-@cache
-def _writer(go_type: str) -> Writer:
+    if go_type in _SCALARS:
+        return _SCALARS[go_type](value)
     if go_type.startswith("*"):
-        pointed = go_type.removeprefix("*")
-        return lambda value: "null" if value is None else _writer(pointed)(value)
+        return "null" if value is None else encode(go_type[1:], value)
+    if not go_type.startswith(("[]", "map[")):
+        return _struct(go_type, value)
+    if value is None:
+        return "null"
+    item = go_type.partition("]")[2]
     if go_type.startswith("[]"):
-        return _list_writer(go_type.removeprefix("[]"))
-    if go_type.startswith("map[string]"):
-        return _map_writer(go_type.removeprefix("map[string]"))
-    return _SCALARS[go_type] if go_type in _SCALARS else _struct_writer(go_type)
+        return f"[{','.join([encode(item, each) for each in _expect(list, value, f'a list of {item}')])}]"
+    entries = sorted(_expect(dict, value, f"a map of {item}").items())
+    return "{" + ",".join([f"{_string(key)}:{encode(item, entry)}" for key, entry in entries]) + "}"
 
 
-def _list_writer(item: str) -> Writer:
-    def write(value: object) -> str:
-        if value is None:
-            return "null"
-        items = _expect(list, value, f"a list of {item}")
-        return f"[{','.join(map(_writer(item), items))}]"
-
-    return write
-
-
-def _map_writer(item: str) -> Writer:
-    def write(value: object) -> str:
-        if value is None:
-            return "null"
-        entries = sorted(_expect(dict, value, f"a map of {item}").items())
-        return "{" + ",".join(f"{_string(key)}:{_writer(item)(entry)}" for key, entry in entries) + "}"
-
-    return write
-
-
-def _struct_writer(name: str) -> Writer:
-    fields = list(go_types.fields_of(name))
-
-    def write(value: object) -> str:
-        data: _Object = {} if value is None else _expect(dict, value, name)
-        parts: list[str] = []
-        for field in fields:
-            entry = data.get(field.name)
-            if field.keep or not _is_empty(field.type, entry):
-                parts.append(f'"{field.name}":{_written(field, entry)}')
-        return "{" + ",".join(parts) + "}"
-
-    return write
-
-
-def _written(field: GoField, entry: object) -> str:
-    try:
-        return _writer(field.type)(entry)
-    except TypeMismatchError as error:
-        raise error.under(field.name) from None
-    except ValueError as error:
-        raise TypeMismatchError(str(error), path=field.name) from error
+def _struct(name: str, value: object) -> str:
+    data: _Object = {} if value is None else _expect(dict, value, name)
+    parts: list[str] = []
+    for field in go_types.fields_of(name):
+        entry = data.get(field.name)
+        if not field.keep and _is_empty(field.type, entry):
+            continue
+        try:
+            parts.append(f'"{field.name}":{encode(field.type, entry)}')
+        except TypeMismatchError as error:
+            raise error.under(field.name) from None
+        except ValueError as error:
+            raise TypeMismatchError(str(error), path=field.name) from error
+    return "{" + ",".join(parts) + "}"
 
 
 def _is_empty(go_type: str, value: object) -> bool:
     """Return whether `omitempty` drops a value: a struct never, a pointer only when nil."""
     if go_type.startswith("*"):
         return value is None
-    is_plain = go_type in _SCALARS and go_type not in {"quantity", "intOrString"}
-    return not value and (is_plain or go_type.startswith(("[]", "map[")))
+    if value or go_type in {"quantity", "intOrString"}:
+        return False
+    return go_type in _SCALARS or go_type.startswith(("[]", "map["))
 
 
 def _string(value: object) -> str:
@@ -163,7 +133,7 @@ def _expect(kind: type, value: object, what: str) -> Any:
     return value
 
 
-_SCALARS: Final[dict[str, Writer]] = {
+_SCALARS: Final[dict[str, Callable[[object], str]]] = {
     "string": _string,
     "bool": _boolean,
     "int32": _integer,

@@ -8,7 +8,6 @@ name of a struct such as `core/v1.Container`.
 
 import json
 import types
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -83,10 +82,11 @@ def known() -> dict[str, GoType]:
     return found
 
 
-def fields_of(go_type: str) -> Iterator[GoField]:
-    """Yield the fields of a struct as they appear: those of embedded structs stand in their place."""
-    for field in known()[go_type].fields:
-        yield from [field] if field.name else fields_of(field.type)
+@cache
+def fields_of(go_type: str) -> tuple[GoField, ...]:
+    """Return the fields of a struct as they appear: those of embedded structs stand in their place."""
+    fields = known()[go_type].fields
+    return tuple(each for field in fields for each in ([field] if field.name else fields_of(field.type)))
 
 
 def _add(struct: type[msgspec.Struct], found: dict[str, GoType]) -> str:

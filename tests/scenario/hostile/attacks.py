@@ -113,15 +113,14 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
 
     def renamed(self, name: str) -> "Attack":
         """Return the same attack by an object of another name; what stands beside it follows."""
-        text = msgspec.json.encode([self.body, self.later, self.status, self.beside]).replace(
-            NAME.encode(), name.encode()
-        )
-        form = tuple[Body, Body, Json, tuple[tuple[Resource, Body], ...]]
-        body, later, status, beside = msgspec.json.decode(text, type=form)
+        found = [self.body, self.later, self.status, [body for _, body in self.beside]]
+        text = msgspec.json.encode(found).replace(NAME.encode(), name.encode())
+        body, later, status, bodies = msgspec.json.decode(text, type=tuple[Body, Body, Json, list[Body]])
+        beside = tuple(zip((resource for resource, _ in self.beside), bodies, strict=True))
         return msgspec.structs.replace(self, body=body, later=later, status=status, beside=beside)
 
     def __str__(self) -> str:
-        return msgspec.json.encode(self).decode()[:4000]
+        return msgspec.json.encode(self, enc_hook=repr).decode()[:4000]
 
 
 def admitted(kind: str, body: Body) -> str | None:

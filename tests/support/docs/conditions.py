@@ -13,6 +13,8 @@ import msgspec
 from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
 from cluster_reconciler.events import Reported, Warned
+from common.runtime.actions import Report
+from service_reconciler import events as service_events
 from service_reconciler import reasons as of_services
 from support.docs import markdown
 from traffic_manager import events as of_traffic
@@ -149,8 +151,15 @@ _OF_CLUSTERS: Final = [
     if isinstance(each, Warned | Reported)
     for reason in (each.reasons if isinstance(each, Reported) else (each.reason,))
 ]
+_OF_SERVICES: Final = [
+    event.reason
+    for each in vars(service_events).values()
+    if isinstance(each, Report)
+    for event in (each.of("", "").success, each.of("", "").failure)
+    if event is not None
+]
 _EVENTS: Final[dict[str, Iterable[str]]] = {
-    "service-reconciler, about a RayService": of_services.EventReason,
+    "service-reconciler, about a RayService": dict.fromkeys((*_OF_SERVICES, *of_services.EventReason)),
     "traffic-manager, about a RayService": of_traffic.EventReason,
     "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }

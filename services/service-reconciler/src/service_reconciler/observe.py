@@ -13,8 +13,7 @@ import msgspec
 
 from common import labels, names
 from common.api.core import EndpointSlice, Pod, Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.meta import ObjectMeta
+from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
@@ -83,13 +82,19 @@ class Observer:
         observed = await self._begun(service)
         deadlines = (dangling.due_at(each) for each in observed.unneeded if each.metadata.deletion_timestamp is None)
         if any(due is not None and due <= now for due in deadlines):
-            service = await self._read_live(key)
+            service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             if service is None:
                 return None
             observed = await self._begun(service)
         active, pending = await self._views(service, observed.names, now=now)
         await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
-        route, marks = await self._route(observed), owner.marks(key.name)
+        meta, marks, is_incremental = service.metadata, owner.marks(key.name), observed.is_incremental
+        if weighted_route.is_users(service):
+            place = (key.namespace, weighted_route.name_of(service))
+            route = await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
+        else:
+            route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_incremental)
+        parents = weighted_route.parents_of(service, route) if is_incremental else ()
         return msgspec.structs.replace(
             observed,
             fresh_name=_fresh_name(key.name, observed.clusters),
@@ -98,7 +103,7 @@ class Observer:
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, marks)),
-            gateways=await self._gateways(observed, route, is_moving=pending is not None),
+            gateways=await gateways.read(self._lookup, self._cache, meta, parents, is_moving=pending is not None),
             route=route,
             our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
@@ -114,12 +119,9 @@ class Observer:
             self._fetched.discard(key)
             return None
         if key not in self._fetched:
-            service = await self._read_live(key)
+            service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             self._fetched.add(key)
         return service if service is not None and service.manager == labels.MANAGED_BY_US else None
-
-    async def _read_live(self, key: Key) -> RayService | None:
-        return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
 
     async def _begun(self, service: RayService) -> Observed:
         """Return a RayService with its Services, and its clusters by name."""
@@ -132,7 +134,7 @@ class Observer:
                 cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
                 is_others = cluster is not None and not owner.may_control(meta, cluster.metadata)
                 foreign |= {name} if is_others or illegal_name(RAY_CLUSTER, name) else set()
-        clusters = self._all_clusters(meta)
+        clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
         serving = services.selected(serve) or services.selected(self._cache.get(Service, *head_place))
         return Observed(
             service=service,
@@ -143,23 +145,6 @@ class Observer:
             head_service=head,
             serve_service=serve,
         )
-
-    def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
-        return tuple(self._cache.list(RayCluster, service.namespace, owner.marks(service.name)))
-
-    async def _route(self, observed: Observed) -> HttpRoute | None:
-        service, meta = observed.service, observed.service.metadata
-        if not weighted_route.is_users(service):
-            return await gateways.own_route(self._lookup, self._cache, meta, is_wanted=observed.is_incremental)
-        place = (meta.namespace, weighted_route.name_of(service))
-        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
-
-    async def _gateways(
-        self, observed: Observed, route: HttpRoute | None, *, is_moving: bool
-    ) -> dict[weighted_route.Place, Gateway | None]:
-        service = observed.service
-        places = weighted_route.parents_of(service, route) if observed.is_incremental else ()
-        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     async def _views(
         self, service: RayService, clusters: Names, *, now: datetime
@@ -219,7 +204,7 @@ class Observer:
         route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(observed.service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
         found: list[DrainingCluster] = []
-        for cluster in self._all_clusters(meta):
+        for cluster in self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)):
             if cluster.metadata.name in needed or cluster.metadata.deletion_timestamp is not None:
                 continue
             pods = self._cache.list(Pod, meta.namespace, {labels.CLUSTER: cluster.metadata.name})

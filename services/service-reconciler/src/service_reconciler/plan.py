@@ -192,17 +192,14 @@ def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
     return observed.pending if is_forward and observed.pending is not None else observed.active
 
 
-def _submissions(found: Assessment) -> list[Action]:
+def _submissions(found: Assessment) -> list[Submit]:
     """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
-    service, decision = found.observed.service, found.decision
+    service, observed, decision = found.observed.service, found.observed, found.decision
     if serve_writer.of(service) is not Writer.SERVICE_RECONCILER:
         return []
     frozen = bool(decision.names.pending) or found.control.abort is not None
-    sent: list[Submit | None] = []
-    if found.observed.pending is not None and decision.step is Step.KEEP:
-        sent.append(submit.submission(found.observed.pending, service, frozen=False, now=found.now))
-    if found.observed.active is not None:
-        sent.append(submit.submission(found.observed.active, service, frozen=frozen, now=found.now))
+    views = ((observed.pending if decision.step is Step.KEEP else None, False), (observed.active, frozen))
+    sent = (submit.submission(view, service, frozen=it, now=found.now) for view, it in views if view is not None)
     return [each for each in sent if each is not None]
 
 

@@ -59,6 +59,7 @@ class Publisher:
             self._published.move_to_end(event.id)
             return None
         wire = upgrade_events.encode(event, trace=trace.current() or None)
+        lost: errors.RaybusError | None = None
         try:
             await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
         except errors.NotOurs:
@@ -66,28 +67,25 @@ class Publisher:
         except errors.Retryable as problem:
             if self._bus.problem is not None or self._is_waited_for():
                 raise
-            return self._lost(event, problem)
+            lost = problem
         except errors.Terminal as problem:
-            return self._lost(event, problem)
-        self._refused_since = None
-        self._done(event, "told")
-        log.info("upgrade event published", event_id=event.id, kind=event.kind)
-        return None
+            lost = problem
+        else:
+            self._refused_since = None
+        metrics.EVENTS.labels(event.kind, "told" if lost is None else "lost").inc()
+        self._published[event.id] = None
+        if len(self._published) > REMEMBERED:
+            self._published.popitem(last=False)
+        if lost is None:
+            log.info("upgrade event published", event_id=event.id, kind=event.kind)
+            return None
+        log.error("an upgrade event is lost", event_id=event.id, kind=event.kind, error=str(lost))
+        return str(lost)
 
     def _is_waited_for(self) -> bool:
+        """Return whether a server that is there and takes no events may take them yet."""
         now = self._clock.monotonic()
         if self._refused_since is None or now - self._refused_at > FORGOTTEN:
             self._refused_since = now
         self._refused_at = now
         return now - self._refused_since < LOST_AFTER
-
-    def _lost(self, event: Event, problem: errors.RaybusError) -> str:
-        self._done(event, "lost")
-        log.error("an upgrade event is lost", event_id=event.id, kind=event.kind, error=str(problem))
-        return str(problem)
-
-    def _done(self, event: Event, result: str) -> None:
-        metrics.EVENTS.labels(event.kind, result).inc()
-        self._published[event.id] = None
-        if len(self._published) > REMEMBERED:
-            self._published.popitem(last=False)

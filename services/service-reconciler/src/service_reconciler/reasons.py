@@ -53,27 +53,13 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events; those after the blank line are ours, the others KubeRay's."""
+    """Reasons of Events beside those of `events.Report`; those after the blank line are ours, the others KubeRay's."""
 
     INVALID_METADATA = "InvalidRayServiceMetadata"
     INVALID_SPEC = "InvalidRayServiceSpec"
     INVALID_STATUS = "InvalidRayServiceStatus"
-    CREATED_CLUSTER = "CreatedRayCluster"
-    FAILED_TO_CREATE_CLUSTER = "FailedToCreateRayCluster"
-    UPDATED_CLUSTER = "UpdatedRayCluster"
-    FAILED_TO_UPDATE_CLUSTER = "FailedToUpdateRayCluster"
-    DELETED_CLUSTER = "DeletedRayCluster"
-    FAILED_TO_DELETE_CLUSTER = "FailedToDeleteRayCluster"
-    CREATED_SERVICE = "CreatedService"
-    FAILED_TO_CREATE_SERVICE = "FailedToCreateService"
-    UPDATED_SERVICE = "UpdatedService"
-    FAILED_TO_UPDATE_SERVICE = "FailedToUpdateService"
-    DELETED_SERVICE = "DeletedService"
-    FAILED_TO_DELETE_SERVICE = "FailedToDeleteService"
     UPDATED_APPLICATIONS = "UpdatedServeApplications"
     FAILED_TO_UPDATE_APPLICATIONS = "FailedToUpdateServeApplications"
-    UPDATED_HEAD_LABEL = "UpdatedHeadPodServeLabel"
-    FAILED_TO_UPDATE_HEAD_LABEL = "FailedToUpdateHeadPodServeLabel"
     TIMED_OUT = "RayServiceInitializingTimeout"
 
     UPGRADE_STARTED = "UpgradeStarted"

@@ -128,15 +128,12 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
 def _options_problem(options: ClusterUpgradeOptions, *, unavailable: int) -> str | None:
     """Return which option is wrong; a step may be as great as what is allowed to be missing, where that is more."""
     surge = 100 if options.max_surge_percent is None else options.max_surge_percent
-    step = options.step_size_percent
-    if not 0 <= surge <= 100:
-        return "maxSurgePercent must be between 0 and 100"
-    if step is None or not 0 <= step <= 100:
-        return "stepSizePercent must be between 0 and 100"
-    if step > max(surge, unavailable):
-        return "stepSizePercent must be less than or equal to maxSurgePercent"
-    if options.interval_seconds is None or options.interval_seconds <= 0:
-        return "intervalSeconds must be greater than 0"
-    if not options.gateway_class_name:
-        return "gatewayClassName is required for NewClusterWithIncrementalUpgrade"
-    return None
+    step = -1 if options.step_size_percent is None else options.step_size_percent
+    rules = {
+        "maxSurgePercent must be between 0 and 100": 0 <= surge <= 100,
+        "stepSizePercent must be between 0 and 100": 0 <= step <= 100,
+        "stepSizePercent must be less than or equal to maxSurgePercent": step <= max(surge, unavailable),
+        "intervalSeconds must be greater than 0": (options.interval_seconds or 0) > 0,
+        "gatewayClassName is required for NewClusterWithIncrementalUpgrade": bool(options.gateway_class_name),
+    }
+    return next((text for text, is_obeyed in rules.items() if not is_obeyed), None)

@@ -71,9 +71,8 @@ def computed(found: Assessment) -> list[Condition]:
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
     is_upgrading = bool(names.active and names.pending)
     cause = None if is_upgrading else found.cause
-    facts = ReadyFacts(
-        endpoints=observed.endpoints, has_active=bool(names.active), cause=cause, limit=observed.initializing_limit
-    )
+    endpoints, limit = observed.endpoints, observed.initializing_limit
+    facts = ReadyFacts(endpoints=endpoints, has_active=bool(names.active), cause=cause, limit=limit)
     now_ready = ready(before, facts, now=now)
     base = conditions.without(before, ConditionType.READY) if starts_anew(before, facts, now=now) else before
     updated = conditions.updated(base, now_ready, generation=generation, now=now)

@@ -47,11 +47,12 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """Requests in flight when the cluster was deleted."""
 
     def __str__(self) -> str:
-        spent = self.seconds
+        spent, percents = self.seconds, (self.peak_surge_percent, self.lowest_capacity_percent)
+        surge, least = ("unknown" if each is None else f"{each} %" for each in percents)
         return (
             f"Upgrade from {self.old} to {self.new}: {self.outcome} after {span(self.started, self.finished)} s "
             f"(preparing {spent.preparing} s, shifting {spent.shifting} s, draining {spent.draining} s), "
-            f"peak surge {_percent(self.peak_surge_percent)}, lowest capacity {_percent(self.lowest_capacity_percent)}, "
+            f"peak surge {surge}, lowest capacity {least}, "
             f"requests cut {'unknown' if self.requests_cut is None else self.requests_cut}"
         )
 
@@ -59,7 +60,3 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 def span(since: datetime, until: datetime) -> int:
     """Return the whole seconds between two moments; none when a clock was set back in between."""
     return max(0, round((until - since).total_seconds()))
-
-
-def _percent(amount: int | None) -> str:
-    return "unknown" if amount is None else f"{amount} %"

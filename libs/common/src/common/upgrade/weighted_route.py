@@ -15,15 +15,7 @@ from typing import Final
 import msgspec
 
 from common import labels, names
-from common.api.gateway import (
-    Gateway,
-    HttpRoute,
-    RouteRule,
-    RoutingCode,
-    RoutingProblem,
-    gateway_problem,
-    route_problem,
-)
+from common.api.gateway import Gateway, HttpRoute, RoutingCode, RoutingProblem, gateway_problem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
@@ -107,7 +99,7 @@ def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterab
 
 def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
     """Return why a route may not be written for a RayService, and what to do; None when it may be."""
-    if not _is_brought(service, route):
+    if route.metadata.name == names.http_route(service.metadata.name):
         return not_ours(service.metadata, route.metadata)
     if (other := owner.other_service(route.metadata, service.metadata)) is not None:
         text = (
@@ -118,7 +110,7 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
     if (other := _other_holder(service, route)) is not None:
         text = f"carries the traffic of RayService {other}; a route carries that of one"
         return Problem(RoutingCode.IN_USE, text)
-    return None if permits(route.metadata, service.metadata.name) else _not_permitted(service, route)
+    return None if service.metadata.name in _permitted(route.metadata) else _not_permitted(service, route)
 
 
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
@@ -127,11 +119,6 @@ def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
         return None
     text = f"exists and is not owned by RayService {service.name}: delete it, or give the RayService another name"
     return Problem(RoutingCode.NOT_OWNED, text)
-
-
-def permits(have: ObjectMeta, service: str) -> bool:
-    """Return whether the owner of an object agreed that a RayService uses it."""
-    return service in _permitted(have)
 
 
 def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record:
@@ -146,18 +133,18 @@ def own_backends(
 
     A name in the status alone does not count: its writer could have the backends of others replaced.
     """
-    concerned = [each for each in routes if each is not None and _concerns(service, each)]
+    concerned = (each for each in routes if each is not None and _concerns(service, each))
     recorded = (name for each in concerned for name in traffic_record.of_route(each).clusters)
-    owners = {service.metadata.name, *clusters, *recorded}
-    return frozenset(names.serve_service(each) for each in owners)
+    return frozenset(map(names.serve_service, (service.metadata.name, *clusters, *recorded)))
 
 
 def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
     """Return the positions of the rules of a user's route that send requests to a RayService with these backends."""
     rules = route.spec.rules
     ours = tuple(index for index, rule in enumerate(rules) if any(each.name in own for each in rule.backend_refs))
-    bare = tuple(index for index, rule in enumerate(rules) if not rule.backend_refs and not _redirects(rule))
-    return ours or bare or ((0,) if len(rules) == 1 and not _redirects(rules[0]) else ())
+    redirects = [any(each.get("type") == "RequestRedirect" for each in rule.filters) for rule in rules]
+    bare = tuple(index for index, rule in enumerate(rules) if not rule.backend_refs and not redirects[index])
+    return ours or bare or ((0,) if redirects == [False] else ())
 
 
 def is_overwritten(route: HttpRoute, own: Set[str]) -> bool:
@@ -197,19 +184,14 @@ def _rules_trouble(service: RayService, route: HttpRoute, clusters: Iterable[str
     return crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
 
 
-def _is_brought(service: RayService, route: HttpRoute) -> bool:
-    """Return whether a route is the user's, and not made by us."""
-    return route.metadata.name != names.http_route(service.metadata.name)
-
-
 def _concerns(service: RayService, route: HttpRoute) -> bool:
     """Return whether a record on a route can only be ours: the route permits it, and has no other owner or holder."""
     meta, name = route.metadata, service.metadata.name
-    if not _is_brought(service, route):
+    if meta.name == names.http_route(name):
         return not_ours(service.metadata, meta) is None
     is_marked = owner.marks(name).items() <= meta.labels.items()
     is_free = owner.other_service(meta, service.metadata) is None and _other_holder(service, route) is None
-    return is_free and (is_marked or permits(meta, name))
+    return is_free and (is_marked or name in _permitted(meta))
 
 
 def _other_holder(service: RayService, route: HttpRoute) -> str | None:
@@ -237,10 +219,6 @@ def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
         f"agrees with: {command} {labels.ROUTE_PERMITS}={','.join((*kept, name))}{' --overwrite' if is_there else ''}"
     )
     return Problem(RoutingCode.NOT_PERMITTED, text)
-
-
-def _redirects(rule: RouteRule) -> bool:
-    return any(each.get("type") == "RequestRedirect" for each in rule.filters)
 
 
 def _given(service: RayService) -> str | None:

@@ -25,19 +25,21 @@ def decide(
     if before is not None and served is None:
         number += 1
         replaces = goal_revision.name(meta, before)
-        made.append(_create(meta, before, number, replaces=last.metadata.name if last is not None else ""))
+        body = goal_revision.build(meta, before, number, replaces=last.metadata.name if last is not None else "")
+        made.append(Create(resource=CONTROLLER_REVISION, body=body))
     if replaces == wanted:  # the same again, for instance after the cluster was deleted by hand
         replaces = served.replaces if served is not None else ""
     have = next((each for each in found if each.metadata.name == wanted), None)
     if have is None:
-        made.append(_create(meta, spec, number + 1, replaces=replaces))
+        body = goal_revision.build(meta, spec, number + 1, replaces=replaces)
+        made.append(Create(resource=CONTROLLER_REVISION, body=body))
     elif have is not last or made or have.replaces != replaces:
         patch = goal_revision.renewal(have, number + 1, replaces=replaces)
         made.append(Patch(resource=CONTROLLER_REVISION, name=wanted, patch=patch))
     others = [each for each in found if each.metadata.name not in {wanted, replaces}]
     room = max(0, kept - bool(replaces))
-    superfluous = others[: max(0, len(others) - room)]
-    return (*made, *(_delete(each) for each in superfluous))
+    gone = (each.metadata for each in others[: max(0, len(others) - room)])
+    return (*made, *(Delete(resource=CONTROLLER_REVISION, name=each.name, uid=each.uid) for each in gone))
 
 
 def _record_of(meta: ObjectMeta, spec: Spec, found: list[GoalRevision]) -> GoalRevision | None:
@@ -46,11 +48,3 @@ def _record_of(meta: ObjectMeta, spec: Spec, found: list[GoalRevision]) -> GoalR
         return next((each for each in reversed(found) if each.goal.spec_hash == spec.hash), None)
     name = goal_revision.name(meta, spec)
     return next((each for each in found if each.metadata.name == name), None)
-
-
-def _create(meta: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Create:
-    return Create(resource=CONTROLLER_REVISION, body=goal_revision.build(meta, spec, number, replaces=replaces))
-
-
-def _delete(old: GoalRevision) -> Delete:
-    return Delete(resource=CONTROLLER_REVISION, name=old.metadata.name, uid=old.metadata.uid)

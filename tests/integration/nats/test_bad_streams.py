@@ -12,8 +12,9 @@ from prometheus_client import REGISTRY
 from common.bus import feed, streams, subjects
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
-from common.kube import installation, resources
+from common.kube import resources
 from common.kube.client import KubeClient
+from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
@@ -103,7 +104,7 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
 async def test_a_second_installation_on_the_same_stream_is_refused(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
-    ours, theirs = await installation.learn(kube, namespace), await installation.learn(kube, "other")
+    ours, theirs = await Installation(kube, namespace).learn(), await Installation(kube, "other").learn()
     async with open_nats(tmp_path) as (access, bus), asyncio.TaskGroup() as group:
         await make(bus)
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("ours"))

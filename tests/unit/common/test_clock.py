@@ -83,7 +83,7 @@ async def test_the_round_trip_of_an_answer_is_measured() -> None:
     app.router.add_route("*", "/{rest:.*}", handler)
     async with served(app) as port:
         kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
-        kube.follow_dates(lambda at, round_trip: learned.append((at, round_trip)))
+        kube.learn_date = lambda at, round_trip: learned.append((at, round_trip))
         await kube.get(LEASE, "ns", "a")
         await kube.close()
     [(at, round_trip)] = learned

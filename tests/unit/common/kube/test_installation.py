@@ -3,7 +3,8 @@
 import pytest
 
 from common import errors
-from common.kube import installation, resources
+from common.kube import resources
+from common.kube.installation import Installation
 from support.fakes.kube import FakeKube, Request
 
 
@@ -29,4 +30,4 @@ def refusing(*names: str) -> FakeKube:
     ],
 )
 async def test_an_installation_is_known_by_what_it_may_read(forbidden: tuple[str, ...], identity: str) -> None:
-    assert await installation.learn(refusing(*forbidden), "raybus") == identity
+    assert await Installation(refusing(*forbidden), "raybus").learn() == identity

@@ -42,7 +42,7 @@ def test_it_is_open_only_until_the_moment_that_a_renewal_named() -> None:
 async def test_no_write_to_the_api_server_is_sent() -> None:
     nowhere = Configuration(host="http://127.0.0.1:9")
     kube = KubeClient(nowhere, user_agent="test")
-    kube.guard(Fence().check)
+    kube.may_write = Fence().check
     try:
         for write in (
             kube.create(POD, "ns", {"metadata": {"name": "a"}}),

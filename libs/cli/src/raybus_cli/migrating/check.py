@@ -43,7 +43,7 @@ async def check(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Return what taking over would change; `namespace` narrows that to one; `progress` receives the slow steps."""
-    kube.guard(read_only)
+    kube.may_write = read_only
     clock = clock or SystemClock()
     survey = Survey(kube)
     installed = await survey.installation(raybus_namespace)

@@ -121,8 +121,13 @@ class KubeClient:
         self._proxy = _proxy(configuration)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
-        self._may_write: Callable[[], None] = lambda: None
-        self._learn_date: Callable[[datetime, float], None] = lambda _date, _round_trip: None
+        self.may_write: Callable[[], None] = lambda: None
+        """Asked before every write; raises what a refusal means."""
+        self.learn_date: Callable[[datetime, float], None] = lambda _date, _round_trip: None
+        """Receives the date of each answer, and the seconds since its request was sent.
+
+        Not for a client that reaches pods through the API server: a pod writes its own dates.
+        """
         self._last_date = ""
         self._meter = RequestMeter(urlsplit(self.server).netloc)
 
@@ -144,20 +149,9 @@ class KubeClient:
             raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
         return cls(configuration, user_agent=user_agent)
 
-    def guard(self, check: Callable[[], None]) -> None:
-        """Have every write asked for first; the check raises what a refusal means."""
-        self._may_write = check
-
-    def follow_dates(self, learn: Callable[[datetime, float], None]) -> None:
-        """Pass on the date of each answer, and the seconds since its request was sent.
-
-        Not for a client that reaches pods through the API server: a pod writes its own dates.
-        """
-        self._learn_date = learn
-
     def check_write(self) -> None:
         """Raise what a write would meet here that must not pass; for writes that take another way."""
-        self._may_write()
+        self.may_write()
 
     @property
     def server(self) -> str:
@@ -228,7 +222,7 @@ class KubeClient:
         if method == "GET":
             step = nullcontext()
         else:
-            self._may_write()
+            self.may_write()
             step = tracing.step("write", method=method, path=path)
         call = _Call(
             method=method,
@@ -283,7 +277,7 @@ class KubeClient:
                 if (date := answer.headers.get("Date", "")) != self._last_date:
                     self._last_date = date
                     with suppress(TypeError, ValueError):
-                        self._learn_date(parsedate_to_datetime(date), steady() - sent_at)
+                        self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
                 self._meter.answered(call.method, str(answer.status), loop.time() - began)
                 if answer.status >= 300:
                     after = answer.headers.get("Retry-After", "")

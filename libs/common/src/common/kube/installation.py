@@ -35,25 +35,21 @@ class Installation:
         self.known = ""
 
     async def learn(self) -> str:
-        """Return it, waiting for the API server the first time."""
+        """Return `<uid>/<namespace>`, waiting for the API server the first time; empty, with a warning, where it refuses."""
+        why: list[str] = []
+        sources = [] if self.known else [CLUSTER, self._namespace]
+        while sources:
+            try:
+                body = await self._kube.get(NAMESPACE, None, sources[0])
+                self.known = f"{msgspec.json.decode(body, type=_Namespace).metadata.uid}/{self._namespace}"
+            except (errors.Terminal, errors.NotFound) as problem:
+                why.append(str(problem))
+                del sources[0]
+            except errors.Retryable:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return self.known
         if not self.known:
-            self.known = await learn(self._kube, self._namespace)
+            remedy, both = f"allow: get namespace {CLUSTER}, or {self._namespace}", "; ".join(why)
+            log.warning("the installation that this NATS belongs to cannot be checked", why=both, remedy=remedy)
         return self.known
-
-
-async def learn(kube: Kube, namespace: str) -> str:
-    """Return `<uid>/<namespace>`, waiting for the API server; empty, with a warning, where it refuses."""
-    why: list[str] = []
-    sources = [CLUSTER, namespace]
-    while sources:
-        try:
-            body = await kube.get(NAMESPACE, None, sources[0])
-            return f"{msgspec.json.decode(body, type=_Namespace).metadata.uid}/{namespace}"
-        except (errors.Terminal, errors.NotFound) as problem:
-            why.append(str(problem))
-            del sources[0]
-        except errors.Retryable:
-            await asyncio.sleep(RETRY_SECONDS)
-    remedy = f"allow: get namespace {CLUSTER}, or {namespace}"
-    log.warning("the installation that this NATS belongs to cannot be checked", why="; ".join(why), remedy=remedy)
-    return ""

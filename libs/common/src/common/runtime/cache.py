@@ -52,10 +52,9 @@ class Cache:
         self._objects: dict[Key, Object] = {}
         self._index: defaultdict[_Index, set[Key]] = defaultdict(set)
         self._numbers: Counter[type] = Counter()
-        self._partitions: dict[Key, int] = {}
-        """The partition that showed an object last."""
-        self._by_partition: defaultdict[int, dict[Key, None]] = defaultdict(dict)
-        self._unassigned: dict[Key, None] = {}
+        self._partitions: dict[Key, int | None] = {}
+        """The partition that showed an object last; None while only answers have brought it."""
+        self._by_partition: defaultdict[int | None, dict[Key, None]] = defaultdict(dict)
         self._gone: dict[Key, tuple[int, int | None]] = {}
         """Tombstones: deleted objects with the version of their deletion and the partition that reported it (None: an answer), so that
         nothing older brings them back; newest last."""
@@ -96,10 +95,8 @@ class Cache:
         if gone_at >= version and (partition is None or reported_by in (None, partition)):
             return False
         known = self._objects.get(key)
-        if partition is not None:
+        if partition is not None or known is None:
             self._assign(key, partition)
-        elif known is None:
-            self._unassigned[key] = None
         known_at = -1 if known is None else version_of(known.metadata)
         if known_at > version or (known_at == version and (not is_reload or known == obj)):
             return False
@@ -120,8 +117,8 @@ class Cache:
         known = self._objects.get(key)
         if known is not None and version_of(known.metadata) > version:
             return False
-        before, reported_by = self._gone.pop(key, (-1, None))
-        self._gone[key] = (version, partition) if version >= before else (before, reported_by)
+        before = self._gone.pop(key, (-1, None))
+        self._gone[key] = (version, partition) if version >= before[0] else before
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
         return self._drop(key) is not None
@@ -145,13 +142,9 @@ class Cache:
         """Return the partition of an object; None when only an answer brought it."""
         return self._partitions.get((kind, namespace, name))
 
-    def objects_of(self, partition: int) -> Objects:
-        """Return the objects of a partition, in the order of their arrival."""
+    def objects_of(self, partition: int | None) -> Objects:
+        """Return the objects of a partition, in the order of their arrival; None: those that only answers have brought."""
         return [self._objects[key] for key in self._by_partition.get(partition, ())]
-
-    def unassigned(self) -> Objects:
-        """Return the objects without a partition: only answers have brought them."""
-        return [self._objects[key] for key in self._unassigned]
 
     def forget(self, objects: Iterable[Object]) -> None:
         """Drop objects that live on, and that another replica reconciles."""
@@ -180,34 +173,24 @@ class Cache:
             self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
         return stale
 
-    def _assign(self, key: Key, partition: int) -> None:
-        """Set the partition of an object."""
-        if self._partitions.get(key) != partition:
-            self._unassign(key)
+    def _assign(self, key: Key, partition: int | None) -> None:
+        if key not in self._partitions or self._partitions[key] != partition:
+            self._by_partition[self._partitions.get(key)].pop(key, None)
             self._partitions[key] = partition
             self._by_partition[partition][key] = None
 
-    def _unassign(self, key: Key) -> None:
-        self._unassigned.pop(key, None)
-        before = self._partitions.pop(key, None)
-        if before is not None:
-            del self._by_partition[before][key]
-
     def _drop(self, key: Key) -> Object | None:
         self._unindex(key)
-        self._unassign(key)
+        self._by_partition[self._partitions.pop(key, None)].pop(key, None)
         known = self._objects.pop(key, None)
         self._numbers[key[0]] -= known is not None
         return known
 
     def _unindex(self, key: Key) -> None:
         known = self._objects.get(key)
-        if known is None:
-            return
-        for index in _indexes(key, known):
-            keys = self._index[index]
-            keys.discard(key)
-            if not keys:
+        for index in _indexes(key, known) if known is not None else ():
+            self._index[index].discard(key)
+            if not self._index[index]:
                 del self._index[index]
 
 

@@ -27,6 +27,8 @@ from common.runtime.work_queue import LONGEST_BACKOFF, WorkQueue
 log = structlog.get_logger()
 T = TypeVar("T")
 
+TIME_LIMIT = 60.0
+"""Seconds that one reconcile may take."""
 SLOW_RETRY = 5.0
 """Seconds between reconciles of an object that only a user or an administrator can correct."""
 SILENCE_SECONDS = 2.0
@@ -111,13 +113,11 @@ class Controller:
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 
-    async def run(
-        self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0, guard: Reconcile | None = None
-    ) -> None:
+    async def run(self, reconcile: Reconcile, *, workers: int, guard: Reconcile | None = None) -> None:
         """Reconcile keys until cancelled, at most `workers` at once.
 
         As many more of namespaces of which no other key is in work, and as many that had reached their goal before, are reconciled too.
-        `time_limit` seconds bound one reconcile. While the bus is silent `guard` reconciles the keys that are due.
+        While the bus is silent `guard` reconciles the keys that are due.
         """
         lanes = [self._queue.take, self._queue.take_of_idle_group]
         lanes += [self._queue.take_steady] if self._has_steady_lane else []
@@ -125,7 +125,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
             for take in lanes:
-                work = partial(self._work, take, reconcile, guard, time_limit)
+                work = partial(self._work, take, reconcile, guard)
                 for _ in range(workers):
                     group.create_task(process.keep(f"worker of {self.name}", work))
 
@@ -136,9 +136,7 @@ class Controller:
             for key, state in self._queue.overdue(OVERDUE_SECONDS):
                 log.warning("a key makes no progress", object=str(key), state=state)
 
-    async def _work(
-        self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None, time_limit: float
-    ) -> None:
+    async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None) -> None:
         while True:
             key = await take()
             chosen = await self._chosen(key, reconcile, guard)
@@ -148,7 +146,7 @@ class Controller:
             result, requeue_at = "error", None
             with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
                 try:
-                    async with asyncio.timeout(time_limit) as self._running[key]:
+                    async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
                         again = await chosen(key, now=now)
                 except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
                     self._failed(key, _cause(problem))

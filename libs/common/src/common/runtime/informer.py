@@ -89,8 +89,8 @@ class Informer:
     def objects_of(self, partitions: Set[int]) -> Objects:
         """Return the objects of some partitions, and those without a partition that concern a key of these."""
         known = [each for partition in sorted(partitions) for each in self.cache.objects_of(partition)]
-        unassigned = self.cache.unassigned()
-        return known + [each for each in unassigned if self.keys_in(partitions, self.watched.keys_of(each))]
+        answers = self.cache.objects_of(None)
+        return known + [each for each in answers if self.keys_in(partitions, self.watched.keys_of(each))]
 
     def measure(self) -> None:
         """Set the gauges of the partitions."""
@@ -130,7 +130,7 @@ class Informer:
         """Drop what a reconcile read of objects of other partitions: no message updates these."""
         foreign = {
             caches.key_of(each): each
-            for each in self.cache.unassigned()
+            for each in self.cache.objects_of(None)
             if not any(self.partition_of.get(key) in self.followed for key in self.watched.keys_of(each))
         }
         self._foreign = {key: self._foreign.get(key, 0) + 1 for key in foreign}

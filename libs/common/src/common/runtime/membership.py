@@ -182,14 +182,11 @@ class Membership:
             )
         self._is_ousted = False
         asked_at, takes_part = self._now(), self._is_able()
-        if found is not None:  # of the process before us, in the same pod
+        try:  # a Lease that was found is of the process before us, in the same pod
             self._mine = await self._leases.write(found, frozenset(), takes_part=takes_part)
-        else:
-            try:
-                self._mine = await self._leases.create(takes_part=takes_part)
-            except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
-                await self._leases.delete(self._leases.name)
-                self._mine = await self._leases.create(takes_part=takes_part)
+        except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
+            await self._leases.delete(self._leases.name)
+            self._mine = await self._leases.write(None, frozenset(), takes_part=takes_part)
         self._renew(asked_at)
         await self._hints.send()
 

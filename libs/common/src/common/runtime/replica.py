@@ -20,8 +20,8 @@ from common.bus.nats import Bus
 from common.bus.sharding import Tree
 from common.bus.state_feed import StateFeed
 from common.clock import Clock, ServerClock, SystemClock, steady
-from common.kube import installation
 from common.kube.client import KubeClient
+from common.kube.installation import Installation
 from common.observability import health
 from common.runtime import process
 from common.runtime.cache import Cache
@@ -64,8 +64,8 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
     async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
         # Leases go through a client of their own: no number of reconciles delays a renewal, and the fence does not stop one.
         clock, fence, bus = ServerClock(), Fence(), bus or Bus(settings)
-        own.follow_dates(clock.learn)  # of Leases alone, so no tenant writes these dates
-        kube.guard(fence.check)
+        own.learn_date = clock.learn  # from Leases alone, so no tenant writes these dates
+        kube.may_write = fence.check
         bus.guard(fence.check)
         replica = _Replica(settings, bus, own, fence)
         async with asyncio.TaskGroup() as group:
@@ -123,7 +123,7 @@ class _Replica:
             self._bus,
             reader=service,
             tree=app.tree,
-            installation=await installation.learn(self._kube, namespace),
+            installation=await Installation(self._kube, namespace).learn(),
             kinds=frozenset(app.controller.informer.watched.kinds),
         )
         identity, session = identity_of(self._settings), token_hex(8)

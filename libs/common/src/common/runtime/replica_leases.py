@@ -57,29 +57,20 @@ class ReplicaLeases:
         answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
         return [_replica_lease(each) for each in msgspec.json.decode(answer, type=_Leases).items]
 
-    async def create(self, *, takes_part: bool) -> ReplicaLease:
-        """Make our Lease, which names no partition yet; `AlreadyExists` when it is there."""
-        body = self._body({}, frozenset(), takes_part)
-        answer = await _in_time(self._kube.create(LEASE, self._namespace, body))
-        return _replica_lease(msgspec.json.decode(answer, type=_Lease))
+    async def write(self, mine: ReplicaLease | None, partitions: frozenset[int], *, takes_part: bool) -> ReplicaLease:
+        """Renew our Lease with what we hold, or make it where there is none.
 
-    async def write(self, mine: ReplicaLease, partitions: frozenset[int], *, takes_part: bool) -> ReplicaLease:
-        """Renew our Lease with what we hold; `Conflict` or `NotFound` when it is not the Lease that we know."""
-        body = self._body({"uid": mine.uid, "resourceVersion": mine.version}, partitions, takes_part)
-        answer = await _in_time(self._kube.replace(LEASE, self._namespace, body))
-        return _replica_lease(msgspec.json.decode(answer, type=_Lease))
-
-    async def delete(self, name: str, *, uid: str | None = None, version: str | None = None) -> None:
-        """Delete a Lease; `Conflict` if it is another one, or was renewed, by now."""
-        await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
-
-    def _body(self, replaced: Body, partitions: frozenset[int], takes_part: bool) -> Body:  # noqa: FBT001  (read off the call)
+        Raises:
+            Conflict, NotFound: It is not the Lease that we know.
+            AlreadyExists: It is there.
+        """
+        replaced = {} if mine is None else {"uid": mine.uid, "resourceVersion": mine.version}
         annotations = {
             labels.PARTITIONS: ownership.spell(partitions),
             labels.TAKES_PART: str(takes_part).lower(),
             labels.SESSION: self.session,
         }
-        return {
+        body: Body = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
             "metadata": {"name": self.name, **replaced, "labels": self._labels, "annotations": annotations},
@@ -89,6 +80,12 @@ class ReplicaLeases:
                 "renewTime": micro_time(self._clock.now()),
             },
         }
+        call = self._kube.create if mine is None else self._kube.replace
+        return _replica_lease(msgspec.json.decode(await _in_time(call(LEASE, self._namespace, body)), type=_Lease))
+
+    async def delete(self, name: str, *, uid: str | None = None, version: str | None = None) -> None:
+        """Delete a Lease; `Conflict` if it is another one, or was renewed, by now."""
+        await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
 
 def name(service: str, identity: str) -> str:

@@ -87,6 +87,61 @@ async def test_the_answer_to_each_request(
         }
 
 
+async def test_actions_need_the_token_and_the_page_itself(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, nobodys_bus: tuple[str, ...], tmp_path: Path
+) -> None:
+    body = a_ray_service()
+    body["metadata"] = {"name": "demo"}
+    made = msgspec.json.decode(await kube.create(RAY_SERVICE, namespace, body))
+    arguments = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, "--controls", *nobodys_bus)
+    async with dashboard.started(tmp_path, *arguments) as running:
+        address, _, token = running.address.partition("?token=")
+        asked = {"service": f"{namespace}/demo", "verb": "pause", "generation": made["metadata"]["generation"]}
+        good = {"Origin": address.rstrip("/"), "Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+        async def act(body: object = asked, **changed: str) -> httpx.Response:
+            headers = good | {name.replace("_", "-"): value for name, value in changed.items()}
+            async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
+                return await client.post(f"{address}actions", content=msgspec.json.encode(body), headers=headers)
+
+        async def annotations() -> dict[str, str]:
+            found = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))
+            return found["metadata"].get("annotations", {})
+
+        answers = {
+            "no token": await act(Authorization=""),
+            "another token": await act(Authorization="Bearer x"),
+            "another site": await act(Origin="http://evil.example"),
+            "no site": await act(Origin=""),
+            "a form of another site": await act(Content_Type="text/plain"),
+            "another site's script": await act(Sec_Fetch_Site="cross-site"),
+            "no JSON": await act("pause"),
+            "another field": await act({**asked, "namespace": "x"}),
+            "no name of a service": await act({**asked, "service": "../x"}),
+            "too long": await act({**asked, "verb": "x" * 5000}),
+            "another verb": await act({**asked, "verb": "delete"}),
+            "what was seen before": await act({**asked, "generation": 0}),
+        }
+        assert {name: each.status_code for name, each in answers.items()} == {
+            "no token": 401,
+            "another token": 401,
+            "another site": 403,
+            "no site": 403,
+            "a form of another site": 403,
+            "another site's script": 403,
+            "no JSON": 400,
+            "another field": 400,
+            "no name of a service": 400,
+            "too long": 413,
+            "another verb": 400,
+            "what was seen before": 409,
+        }
+        assert "raybus.io/pause" not in await annotations()
+        done = await act()
+        assert (done.status_code, done.text.split(" ")[:2]) == (200, ["demo", "paused:"])
+        assert (await annotations())["raybus.io/pause"] == "true"
+
+
 async def test_it_listens_on_this_machine_alone(
     control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path
 ) -> None:

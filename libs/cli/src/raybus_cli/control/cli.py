@@ -6,29 +6,24 @@ from typing import Annotated, Final
 import typer
 
 from common import errors
-from common.api import ray_service
 from common.api.meta import rfc3339
 from common.api.ray_service import RayService
-from common.feature_gates import BETA
-from common.kube.client import JSON_PATCH, KubeClient, Patch
-from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
+from common.kube.client import KubeClient
+from common.kube.resources import CONTROLLER_REVISION
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.names import NameArgument, NamesArgument
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
-from raybus_cli.control import undo as undoing
 from raybus_cli.control.actions import Action
 from raybus_cli.control.performing import TIMEOUT, Reporting, TimeoutOption, WaitOption
 from raybus_cli.explaining import findings
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption, ResultOption, age
 from raybus_cli.output.tables import Column, Table
-from raybus_cli.planning import picture, server_dry_run
-from raybus_cli.planning import plan as plans
-from raybus_cli.planning.plan import Sizing
-from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.planning import picture
+from raybus_cli.planning.plan import Plan
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
@@ -159,23 +154,13 @@ def undo(
     if to_revision is not None and len(names) > 1:
         session.fail(errors.InvalidSpec("--to-revision takes one name: each RayService has its own revisions"))
 
-    async def write(kube: KubeClient, space: str, name: str) -> Action:
-        snapshot = await reader.read(kube, space, name)
+    def show(snapshot: Snapshot, planned: Plan) -> None:
         _report_hidden(snapshot)
-        entry = undoing.choose(histories.build(snapshot, now=session.now()), to_revision, name)
-        change = undoing.change(snapshot.service, entry)
-        patch = Patch(body=change.operations, content_type=JSON_PATCH)
-        goal = await server_dry_run.patch(kube, space, name, patch)
-        planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.now())
         if output is Output.TEXT:
             printing.show(picture.draw(planned))
             typer.echo()
-        if planned.outcome is PlanOutcome.REFUSED:
-            raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
-        stored = goal if dry_run else ray_service.decode(await kube.patch(RAY_SERVICE, space, name, patch))
-        note = undoing.message(change, entry, planned.outcome, is_done=not dry_run)
-        return undoing.action(note, stored.metadata.generation, is_dry_run=dry_run)
 
+    write = performing.restoring(to_revision, is_dry_run=dry_run, show=show)
     performing.perform(write, names, place, Reporting(output, wait and not dry_run, timeout))
 
 

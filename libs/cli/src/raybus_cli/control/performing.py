@@ -8,17 +8,26 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from common import errors
+from common.api import ray_service
 from common.api.ray_service import RayService
-from common.kube.client import KubeClient, Patch
+from common.feature_gates import BETA
+from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import RAY_SERVICE
 from raybus_cli import waiting
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import Where
-from raybus_cli.control import actions
+from raybus_cli.control import actions, undo
+from raybus_cli.control import history as histories
 from raybus_cli.control.actions import Action
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output
+from raybus_cli.planning import plan as plans
+from raybus_cli.planning import server_dry_run
+from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 
 TIMEOUT: Final = 600
@@ -77,6 +86,26 @@ def by_annotations(decide: Callable[[RayService], Action]) -> Write:
         body = {"metadata": {"uid": service.metadata.uid, "annotations": action.annotations}}
         await kube.patch(RAY_SERVICE, namespace, name, Patch(body=body))
         return action
+
+    return write
+
+
+def restoring(number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, Plan], None]) -> Write:
+    """Return the verb that restores a revision, by default the spec that served before; `show` gets the plan before it is written."""
+
+    async def write(kube: KubeClient, namespace: str, name: str) -> Action:
+        snapshot = await reader.read(kube, namespace, name)
+        entry = undo.choose(histories.build(snapshot, now=session.now()), number, name)
+        change = undo.change(snapshot.service, entry)
+        patch = Patch(body=change.operations, content_type=JSON_PATCH)
+        goal = await server_dry_run.patch(kube, namespace, name, patch)
+        planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.now())
+        show(snapshot, planned)
+        if planned.outcome is PlanOutcome.REFUSED:
+            raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
+        stored = goal if is_dry_run else ray_service.decode(await kube.patch(RAY_SERVICE, namespace, name, patch))
+        note = undo.message(change, entry, planned.outcome, is_done=not is_dry_run)
+        return undo.action(note, stored.metadata.generation, is_dry_run=is_dry_run)
 
     return write
 

@@ -33,6 +33,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     event_feed: EventFeed = EventFeed.CONNECTING
     feed_problem: str = ""
     """Why no events arrive."""
+    has_controls: bool = False
+    """Whether the page may act."""
 
 
 class Board:

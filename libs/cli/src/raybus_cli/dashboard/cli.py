@@ -16,6 +16,7 @@ from raybus_cli.access import problems, session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.dashboard import server
+from raybus_cli.dashboard.acting import Actor
 from raybus_cli.dashboard.board import Board, Sources
 from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.polling import Poller
@@ -32,6 +33,9 @@ def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Let the page pause, resume, promote, abort, retry and undo upgrades.")
+    ] = False,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
@@ -41,13 +45,13 @@ def dashboard(
 ) -> None:
     """Show RayServices and their upgrades on a page of this machine, live, until Ctrl-C.
 
-    It works with your kubeconfig and your rights, and changes nothing. Upgrade events come over NATS as with 'raybus
+    It works with your kubeconfig and your rights, and changes nothing without --controls. Upgrade events come over NATS as with 'raybus
     events'; without NATS the page shows what the API server shows, and reports the error. Only this machine can
     open the page. Exit code 0 after Ctrl-C.
 
     Examples:
     $ raybus dashboard -A
-    $ raybus dashboard -n serving --port 0 --no-open
+    $ raybus dashboard -n serving --controls
     """
     place = session.where(kubeconfig, context, namespace)
     try:
@@ -58,7 +62,8 @@ def dashboard(
     scope = None if all_namespaces else place.namespace
     try:
         with logs.silenced(), listening:
-            asyncio.run(_Run(place, scope, through, is_opened=not no_open).run_until_stopped(listening))
+            actor = Actor(place) if controls else None
+            asyncio.run(_Run(place, scope, through, actor, is_opened=not no_open).run_until_stopped(listening))
     except BaseExceptionGroup as met:
         _end(problems.first(met))
 
@@ -66,8 +71,11 @@ def dashboard(
 class _Run:
     """One run."""
 
-    def __init__(self, place: Where, scope: str | None, through: Through, *, is_opened: bool) -> None:
-        self._board = Board(Sources(context=place.context or "", namespace=scope))
+    def __init__(
+        self, place: Where, scope: str | None, through: Through, actor: Actor | None, *, is_opened: bool
+    ) -> None:
+        self._board = Board(Sources(context=place.context or "", namespace=scope, has_controls=actor is not None))
+        self._actor = actor
         self._listener = Listener(through, scope, self._board)
         self._poller = Poller(place, scope, self._board, self._listener.history)
         self._is_opened = is_opened
@@ -80,11 +88,13 @@ class _Run:
                 group.create_task(self._show(listening))
         finally:
             await self._poller.close()
+            if self._actor is not None:
+                await self._actor.close()
 
     async def _show(self, listening: socket) -> None:
         """Read the list once, so that an error is reported here and not on a page; then serve."""
         await self._poller.read_list()
-        async with server.serving(listening, self._board) as address, asyncio.TaskGroup() as group:
+        async with server.serving(listening, self._board, self._actor) as address, asyncio.TaskGroup() as group:
             group.create_task(self._poller.follow_list())
             group.create_task(self._poller.follow_details())
             group.create_task(self._listener.listen())

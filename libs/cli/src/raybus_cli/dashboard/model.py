@@ -9,6 +9,8 @@ import msgspec
 from common import annotation_record
 from common.api.ray_service import RayService
 from common.upgrade.receipt import Receipt
+from raybus_cli.dashboard import controls
+from raybus_cli.dashboard.controls import Control
 from raybus_cli.dashboard.timeline import Timeline
 from raybus_cli.explaining import findings
 from raybus_cli.reading import strategy
@@ -95,6 +97,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Of the last upgrade, as the RayService carries it."""
     last_event: LastEvent | None = None
     unseen: list[str] = []
+    controls: list[Control] = []
 
 
 def key_of(service: RayService) -> str:
@@ -121,6 +124,7 @@ def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, 
         receipt=_receipt(built.receipt),
         last_event=built.last_event,
         unseen=built.unseen,
+        controls=controls.available(snapshot, now=now),
     )
 
 

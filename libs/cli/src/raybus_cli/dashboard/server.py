@@ -1,4 +1,4 @@
-"""Serves the page on this machine: five files and one stream of events, to GET alone.
+"""Serves the page on this machine: five files and one stream of events, to GET; with controls, verbs to POST.
 
 Pages of other sites get nothing: a name that leads here by DNS rebinding is rejected by the Host header, another site's request by
 the browser's origin headers. The page may load nothing but itself, and turn no text into markup or script.
@@ -13,10 +13,12 @@ from collections.abc import AsyncGenerator
 from importlib import resources
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import errors
+from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.feed import BEAT, Feed
 
@@ -45,6 +47,9 @@ HEADERS: Final = {
 }
 KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """NAMESPACE/RAYSERVICE."""
+ACTIONS: Final = "/actions"
+LARGEST: Final = 4096
+"""Bytes of a request."""
 BEAT_SECONDS: Final = 5.0
 LULL: Final = 0.2
 """Seconds between two batches of changes, so that a page is not flooded."""
@@ -68,19 +73,21 @@ def listen(port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def serving(listening: socket.socket, board: Board) -> AsyncGenerator[str]:
-    """Serve for the length of a block; yield the page's address."""
+async def serving(listening: socket.socket, board: Board, actor: Actor | None = None) -> AsyncGenerator[str]:
+    """Serve for the length of a block; yield the page's address, with the token of `actor`, which performs the page's verbs."""
     port = int(listening.getsockname()[1])
-    app = web.Application(middlewares=[_Guard(port).check])
-    pages = _Pages(board)
+    guard = _Guard(port, actor)
+    app = web.Application(middlewares=[guard.check], client_max_size=LARGEST)
+    pages = _Pages(board, actor)
     for path in FILES:
         app.router.add_get(path, pages.file, allow_head=False)
     app.router.add_get("/events", pages.events, allow_head=False)
+    app.router.add_post(ACTIONS, pages.act)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS)
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
-        yield f"http://{HOST}:{port}/"
+        yield f"http://{HOST}:{port}/" + (f"?token={actor.token}" if actor else "")
     finally:
         pages.end()
         await runner.cleanup()
@@ -89,7 +96,8 @@ async def serving(listening: socket.socket, board: Board) -> AsyncGenerator[str]
 class _Guard:
     """Rejects requests that do not come from the page itself or its user."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, actor: Actor | None) -> None:
+        self._actor = actor
         self._hosts = {f"{name}:{port}" for name in NAMES}
         self._origins = {"same-origin", "none"}
 
@@ -111,14 +119,28 @@ class _Guard:
             return _plain(421, f"the address of this page is http://{min(self._hosts)}/")
         if request.headers.get("Sec-Fetch-Site", "none") not in self._origins and request.path != "/":
             return _plain(403, "requests of other sites are rejected")
+        if request.method == "POST" and request.path == ACTIONS and self._actor is not None:
+            return self._refused_action(request, self._actor)
         return None if request.method == "GET" else _plain(405, "only GET is supported", Allow="GET")
+
+    def _refused_action(self, request: web.Request, actor: Actor) -> web.Response | None:
+        """Reject an action that the page's own script with its token has not sent: a form of another site has neither."""
+        if not actor.is_known(request.headers.get("Authorization", "")):
+            return _plain(
+                401, "the token is missing or wrong: open the address that 'raybus dashboard --controls' printed"
+            )
+        origin = request.headers.get("Origin", "")
+        if origin.removeprefix("http://").lower() not in self._hosts or request.content_type != "application/json":
+            return _plain(403, "actions are accepted from this page alone")
+        return None
 
 
 class _Pages:
     """Answers."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, actor: Actor | None) -> None:
         self._board = board
+        self._actor = actor
         self._end = asyncio.Event()
 
     def end(self) -> None:
@@ -141,6 +163,18 @@ class _Pages:
         with self._board.page(chosen), contextlib.suppress(ConnectionError):
             await self._send(response, Feed(self._board, chosen))
         return response
+
+    async def act(self, request: web.Request) -> web.Response:
+        """Perform a verb and answer with its effect, or with the reason why it was not performed."""
+        try:
+            asked = msgspec.json.decode(await request.read(), type=Request)
+        except msgspec.MsgspecError as problem:
+            return _plain(400, str(problem))
+        if self._actor is None or not KEY.fullmatch(asked.service):
+            return _plain(400, "service: expected NAMESPACE/RAYSERVICE, such as default/chat")
+        answer = await self._actor.perform(asked)
+        self._board.request_read(asked.service)
+        return _plain(answer.status, answer.text)
 
     async def _send(self, response: web.StreamResponse, feed: Feed) -> None:
         version = -1

@@ -240,6 +240,8 @@ function showDetail() {
   $("details").hidden = !detail;
   tick();
   if (!detail) return;
+  $("controls").hidden = detail.controls.length === 0;
+  renew("controls", [held.chosen, detail.controls, mayAct(), acted.key === held.chosen ? acted : null], () => controls(detail.controls));
   $("causes").hidden = detail.causes.length === 0;
   renew("causes-list", detail.causes, (all) => all.map((each) => make("li", {}, text(each.what), make("br"), text(`→ ${each.remedy}`, "remedy"))));
   renew("clusters", [detail.clusters, Boolean(row.upgrade)], () => detail.clusters.length
@@ -314,6 +316,75 @@ function gauge(label, value, mark, description) {
     bar.append(tickMark);
   }
   return make("div", { class: "gauge" }, make("div", { class: "between small" }, make("span", { class: "quiet" }, label), make("b", {}, description)), bar);
+}
+
+// ---- actions -------------------------------------------------------------------------------------------------------
+
+const TOKEN = "raybus-token", COPIED_FOR = 2_000;
+const acted = { key: null, text: "", isDone: true, isPending: false };
+
+/** Keep the token for this tab and out of the address, so that a copied or bookmarked address holds none. */
+function keepToken() {
+  const given = new URLSearchParams(location.search).get("token");
+  if (given === null) return;
+  sessionStorage.setItem(TOKEN, given);
+  history.replaceState(null, "", location.pathname + location.hash);
+}
+
+const mayAct = () => Boolean(held.sources?.hasControls && sessionStorage.getItem(TOKEN));
+const title = (verb) => verb[0].toUpperCase() + verb.slice(1);
+
+function controls(all) {
+  const parts = all.map((each) => make("span", { class: "pair" }, mayAct() ? action(each) : null, copy(each)));
+  if (acted.key === held.chosen && acted.text) parts.push(make("p", { class: `answer ${acted.isDone ? "quiet" : "bad"}`, role: "status" }, text(acted.text)));
+  return parts;
+}
+
+function action(control) {
+  const found = make("button", { type: "button", disabled: acted.isPending ? "" : null }, title(control.verb));
+  found.addEventListener("click", () => confirmed(control));
+  return found;
+}
+
+function copy(control) {
+  const label = mayAct() ? "Copy" : `Copy: raybus ${control.verb}`;
+  const found = make("button", { type: "button", title: control.command, "aria-label": `Copy the command: ${control.command}` }, label);
+  found.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(control.command);
+    found.textContent = "Copied";
+    setTimeout(() => { found.textContent = label; }, COPIED_FOR);
+  });
+  return found;
+}
+
+function confirmed(control) {
+  const key = held.chosen, dialog = $("confirm");
+  $("confirm-title").replaceChildren(text(`${title(control.verb)} ${key}?`));
+  $("confirm-effect").replaceChildren(text(control.effect));
+  $("confirm-command").replaceChildren(text(control.command));
+  $("confirm-button").textContent = title(control.verb);
+  dialog.returnValue = "";
+  dialog.onclose = () => { if (dialog.returnValue === "confirmed") act(key, control); };
+  dialog.showModal();
+}
+
+async function act(key, { verb, generation }) {
+  answered(key, `${title(verb)}…`, { isPending: true });
+  try {
+    const answer = await fetch("actions", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "Authorization": `Bearer ${sessionStorage.getItem(TOKEN)}` },
+      body: JSON.stringify({ service: key, verb, generation }),
+    });
+    answered(key, (await answer.text()).trim(), { isDone: answer.ok });
+  } catch (problem) {
+    answered(key, `It is unknown whether ${verb} was performed: the dashboard on this machine does not answer (${problem.message}).`, { isDone: false });
+  }
+}
+
+function answered(key, message, { isDone = true, isPending = false }) {
+  Object.assign(acted, { key, text: message, isDone, isPending });
+  if (held.detail?.row) showDetail();
 }
 
 // ---- an upgrade ----------------------------------------------------------------------------------------------------
@@ -391,6 +462,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) hiding = setTimeout(() => { source?.close(); source = null; }, HIDDEN);
   else if (source === null) { receivedAt = Date.now(); connect(); }
 });
+keepToken();
 setInterval(() => {
   if (source !== null && !isLost && Date.now() - receivedAt > SILENCE) { lost(); connect(); }
   tick();

@@ -46,7 +46,7 @@ async def _user(control_plane: ControlPlane, kube: KubeClient, namespace: str, n
 
 
 @asynccontextmanager
-async def _page(config: Path, folder: Path, namespace: str, place: str, *arguments: str) -> AsyncGenerator[Watched]:
+async def opened_at(config: Path, folder: Path, namespace: str, place: str, *arguments: str) -> AsyncGenerator[Watched]:
     """Open the page of one user at a RayService."""
     common = ("--kubeconfig", str(config), "-n", namespace, "--nats", "nats://127.0.0.1:9")
     async with dashboard.started(folder, *common, *arguments) as running, browser.opened() as window:
@@ -68,7 +68,7 @@ async def test_a_user_with_the_right_pauses_an_upgrade_after_a_confirmation(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, upgrading: str, tmp_path: Path
 ) -> None:
     config = await _user(control_plane, kube, namespace, "editor", READ, CHANGE)
-    async with _page(config, tmp_path, namespace, upgrading, "--controls") as page:
+    async with opened_at(config, tmp_path, namespace, upgrading, "--controls") as page:
         assert "token" not in page.page.url
         await page.page.click(PAUSE)
         await page.until("#confirm", "The upgrade is paused")
@@ -81,7 +81,8 @@ async def test_a_user_with_the_right_pauses_an_upgrade_after_a_confirmation(
         await page.until("#controls .answer", "demo paused")
         assert (await _annotations(kube, namespace))["raybus.io/pause"] == "true"
         await page.page.reload()
-        await page.page.wait_for_selector(PAUSE)
+        await page.page.wait_for_selector("#controls button:text-is('Resume')")
+        assert await page.page.locator(PAUSE).count() == 0
         assert page.complaints == []
 
 
@@ -89,7 +90,7 @@ async def test_a_user_without_the_right_gets_the_reason_and_changes_nothing(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, upgrading: str, tmp_path: Path
 ) -> None:
     config = await _user(control_plane, kube, namespace, "viewer", READ)
-    async with _page(config, tmp_path, namespace, upgrading, "--controls") as page:
+    async with opened_at(config, tmp_path, namespace, upgrading, "--controls") as page:
         await page.page.click(PAUSE)
         await page.page.click("#confirm-button")
         await page.until("#controls .answer.bad", "cannot patch resource")
@@ -99,7 +100,7 @@ async def test_a_user_without_the_right_gets_the_reason_and_changes_nothing(
 async def test_without_controls_the_page_offers_the_command_alone(
     control_plane: ControlPlane, namespace: str, upgrading: str, tmp_path: Path
 ) -> None:
-    async with _page(control_plane.kubeconfig, tmp_path, namespace, upgrading) as page:
+    async with opened_at(control_plane.kubeconfig, tmp_path, namespace, upgrading) as page:
         await page.page.click("#controls button:has-text('raybus pause')")
         await page.until("#controls", "Copied")
         copied = await page.page.evaluate("navigator.clipboard.readText()")

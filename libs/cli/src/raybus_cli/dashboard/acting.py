@@ -1,4 +1,4 @@
-"""Performs the verbs of the page with the rights of the user who started the dashboard, by the writes of the command line."""
+"""Performs the verbs of the page with the rights of the dashboard's user, by the writes of the command line."""
 
 import secrets
 from http import HTTPStatus
@@ -31,7 +31,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Actor:
-    """Only who has the token may ask it: other users of this machine reach the page's port as well."""
+    """Accepts requests with its token alone: other users of this machine reach the port of the page as well."""
 
     def __init__(self, place: Where) -> None:
         self.token: Final = secrets.token_urlsafe(32)
@@ -46,7 +46,7 @@ class Actor:
         return secrets.compare_digest(authorization.encode(), f"Bearer {self.token}".encode())
 
     async def perform(self, asked: Request) -> Answer:
-        """Perform a verb, if the RayService is still the one that the user has seen."""
+        """Perform a verb, if the RayService is unchanged since the user saw it."""
         namespace, _, name = asked.service.partition("/")
         if asked.verb not in VERBS:
             return Answer(status=HTTPStatus.BAD_REQUEST, text=f"verb: expected one of {', '.join(VERBS)}")

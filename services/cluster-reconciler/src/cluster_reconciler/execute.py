@@ -164,7 +164,7 @@ def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: dateti
     violation = compute.head_violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
         return ClusterPlan(fault=violation)
-    outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster, io.config.gates))
+    outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster))
     status = compute.compute(observed, outcome, now=now, has_conditions=has_conditions)
     memory = memory_of(cluster, io)
     gathered_since, memory.progress_since = memory.progress_since, None

@@ -123,7 +123,7 @@ def _warn(situation: Situation) -> Continue:
     found: list[Action] = []
     if problem := autoscaling.v1_with_restarting_workers(cluster):
         found.append(EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=problem)))
-    found += _unsupported(cluster, cluster_rules.unsupported(cluster, config.gates))
+    found += _unsupported(cluster, cluster_rules.unsupported(cluster))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
         found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
     return Continue(actions=step(*found, is_side=True))
@@ -152,7 +152,7 @@ def _suspend(situation: Situation) -> Continue | ClusterPlan:
 def _hold_back(situation: Situation) -> Continue | ClusterPlan:
     """Make no pod without the protection that the spec asks for, nor of a cluster that is larger than the operator's limits."""
     cluster, reason, warnings = situation.cluster, ReplicaFailure.UNSUPPORTED, list[Action]()
-    problem = cluster_rules.missing_protection(cluster, situation.config.gates)
+    problem = cluster_rules.missing_protection(cluster)
     if not problem:
         problem, reason = refusals.exceeded_limit(cluster, situation.config), ReplicaFailure.LIMIT_EXCEEDED
         if not problem:

@@ -44,7 +44,7 @@ def find(cluster: RayCluster, config: Config) -> Refusal | None:
         problem, unsupported = f"{fault}; correct the field", ""
     if problem is None and not config.has_cert_manager:
         problem = cluster_rules.certificates_without_maker(cluster)
-        unsupported = cluster_rules.unsupported(cluster, config.gates)
+        unsupported = cluster_rules.unsupported(cluster)
     if problem is not None:
         failure = Failure(ReplicaFailure.UNSUPPORTED, unsupported) if unsupported else None
         return Refusal(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem), failure=failure)

@@ -94,7 +94,7 @@ def _spec_problem(service: RayService, gates: Gates) -> str | None:
     inner = (
         cluster_rules.spec(cluster, gates)
         or cluster_rules.upgrade_type_on_a_child(cluster)
-        or cluster_rules.missing_protection(cluster, gates)
+        or cluster_rules.missing_protection(cluster)
     )
     if inner is not None:
         return inner

@@ -110,5 +110,5 @@ BOTH: Json = {"tls_options": {"enabled": True}, "history_server_options": {}}
 )
 def test_wishes_that_are_not_fulfilled_yet(spec: Json, holding: str | None, expected: str) -> None:
     cluster = a_ray_cluster(**spec)
-    assert cluster_rules.missing_protection(cluster, ON) == holding
-    assert cluster_rules.unsupported(cluster, ON) == expected
+    assert cluster_rules.missing_protection(cluster) == holding
+    assert cluster_rules.unsupported(cluster) == expected

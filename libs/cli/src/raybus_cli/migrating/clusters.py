@@ -48,7 +48,7 @@ async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Fi
     refusal = refusal_of(cluster, io.config)
     if refusal is not None and refusal.event is None:
         return [findings.note("belongs to neither operator: spec.managedBy names another one")]
-    missing = _unsupported(cluster, io.config)
+    missing = _unsupported(cluster)
     if refusal is not None:
         return [*missing, *_refused(refusal.event.note if refusal.event is not None else "")]
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
@@ -63,14 +63,12 @@ def _refused(note: str) -> list[Finding]:
     return [findings.note(f"is rejected, as by KubeRay: {note}", "its pods are not changed until it is corrected")]
 
 
-def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
+def _unsupported(cluster: RayCluster) -> list[Finding]:
     """Return the features of the cluster that raybus does not support, with the messages of the condition UnsupportedFeatures."""
     found: list[Finding] = []
-    for rule in cluster_rules.UNSUPPORTED:
-        text = rule(cluster, config.gates) or ""
+    for text in cluster_rules.unsupported_fields(cluster):
         what, _, remedy = text.partition("; ")
-        if text:
-            found.append(findings.unsupported(what, f"keep KubeRay for it, or {remedy}"))
+        found.append(findings.unsupported(what, f"keep KubeRay for it, or {remedy}"))
     return found
 
 

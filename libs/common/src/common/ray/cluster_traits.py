@@ -6,7 +6,7 @@ Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from common import labels, pod_json, ports
@@ -133,3 +133,15 @@ def is_version_at_least(text: str, minimum: Version) -> bool:
         return (*parse_version(text), 0, 0) >= minimum
     except VersionError:
         return False
+
+
+def version_problems(text: str, minimum: Version, feature: str) -> Iterator[str]:
+    """Yield why a feature cannot be used with a Ray version; `feature` begins the message."""
+    least = f"{minimum[0]}.{minimum[1]}.0"
+    try:
+        if not text:
+            yield f"{feature} RayVersion was not specified. Ray version {least} or later is required"
+        elif parse_version(text) < minimum:
+            yield f"{feature} minimum Ray version is {least}, got {text}"
+    except VersionError as problem:
+        yield f"{feature} RayVersion format is invalid: {text}, {problem}"

@@ -7,7 +7,7 @@ is asked for before it counts as gone.
 
 import asyncio
 import random
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -48,14 +48,7 @@ class Observer:
     """Reads what a plan may know."""
 
     def __init__(
-        self,
-        cache: Cache,
-        serve: ServeApi,
-        revisions: Revisions,
-        *,
-        config: Config,
-        lookup: Lookup,
-        watch: ClockWatch,
+        self, cache: Cache, serve: ServeApi, revisions: Revisions, *, config: Config, lookup: Lookup, watch: ClockWatch
     ) -> None:
         self._cache = cache
         self._lookup = lookup
@@ -171,18 +164,9 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
-        put_ago = self._serve.put_at(cluster)
-        current = revision.current(records, reading.result().details)
-        return msgspec.structs.replace(
-            view,
-            serve=reading.result(),
-            given=None if current is None else current.serve_config,
-            record=records[0].revision if records else 0,
-            refused=self._serve.refused(cluster),
-            put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
-            put=self._serve.put(cluster),
-            proxy_answers=checks.result() if checks is not None else (),
-        )
+        answers = checks.result() if checks is not None else ()
+        view = self._serve.described(view, records, reading.result(), now=now)
+        return msgspec.structs.replace(view, proxy_answers=answers)
 
     def _timed(
         self, view: ClusterView | None, service: RayService, goes_to: ClusterView | None, *, now: datetime

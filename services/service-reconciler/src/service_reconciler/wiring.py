@@ -77,11 +77,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
     executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(
-        executor,
-        ConfigWriter(serve, revisions),
-        kube=kube,
-        reads=observer,
-        publisher=Publisher(bus, clock),
+        executor, ConfigWriter(serve, revisions), kube=kube, reads=observer, publisher=Publisher(bus, clock)
     )
 
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))

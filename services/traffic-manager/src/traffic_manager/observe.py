@@ -9,7 +9,7 @@ whatever is made.
 import asyncio
 from collections import OrderedDict
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -239,17 +239,9 @@ class Observer:
         records = await self._revisions.of(cluster)
         age = 0.0 if revision.is_open(records) else max_age
         reading = await self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age)
-        put_ago, given = self._serve.put_at(cluster), revision.current(records, reading.details)
-        return msgspec.structs.replace(
-            view,
-            serve=reading,
-            given=None if given is None else given.serve_config,
-            record=records[0].revision if records else 0,
-            strategy={} if given is None else given.upgrade_strategy,
-            refused=self._serve.refused(cluster),
-            put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
-            put=self._serve.put(cluster),
-        )
+        given = revision.current(records, reading.details)
+        view = self._serve.described(view, records, reading, now=now)
+        return msgspec.structs.replace(view, strategy={} if given is None else given.upgrade_strategy)
 
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""

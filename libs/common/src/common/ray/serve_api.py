@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 import msgspec
@@ -23,10 +23,11 @@ from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
-from common.ray import deployed_config, serve_config, view
+from common.ray import deployed_config, revision, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
-from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen
+from common.ray.revision import Revision
+from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, ServeView
 from common.runtime.cache import Objects
 
 AT_ONCE: Final = 128
@@ -89,6 +90,7 @@ class Checks(msgspec.Struct):
 
 
 T = TypeVar("T")
+V = TypeVar("V", bound=ServeView)
 
 
 def remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
@@ -223,15 +225,19 @@ class ServeApi:
         retry_at = self._clock.now() + wait
         self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
 
-    def refused(self, cluster: RayCluster) -> Refusal | None:
-        return self._memory(cluster).refusal
-
-    def put_at(self, cluster: RayCluster) -> float | None:
-        at = self._memory(cluster).put_at
-        return None if at is None else self._clock.monotonic() - at
-
-    def put(self, cluster: RayCluster) -> Put | None:
-        return self._memory(cluster).put
+    def described(self, of: V, records: list[Revision], reading: Reading, *, now: datetime) -> V:
+        """Return a view with an answer of its dashboard, and with what was sent to it."""
+        memory, given = self._memory(of.cluster), revision.current(records, reading.details)
+        put_ago = None if memory.put_at is None else timedelta(seconds=self._clock.monotonic() - memory.put_at)
+        return msgspec.structs.replace(
+            of,
+            serve=reading,
+            given=None if given is None else given.serve_config,
+            record=records[0].revision if records else 0,
+            refused=memory.refusal,
+            put_at=None if put_ago is None else now - put_ago,
+            put=memory.put,
+        )
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that another replica polls from now on."""

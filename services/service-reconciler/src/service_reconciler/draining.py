@@ -127,7 +127,7 @@ def _requeue_at(
         return earliest(due, refresh)
     if draining is None or since is None:
         return None
-    cap = due + dangling.timeout_of(observed.service)
+    cap = due + dangling.timeout_of(observed.service)[0]
     if draining.is_silent and not is_graceful:  # the user asked for no drain, and nothing can be observed
         cap = min(cap, due + dangling.SETTLING)
     fresh_at = since + (dangling.SETTLING_HA_PROXY if draining.has_ha_proxy else dangling.SETTLING)
@@ -189,9 +189,9 @@ def _annotated(cluster: RayCluster, annotations: Mapping[str, str | None], repor
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:
     """Return the event of a cluster that begins to drain, with the time and condition of its end."""
-    cap, odd = due + dangling.timeout_of(observed.service), dangling.odd_timeout(observed.service)
+    timeout, odd = dangling.timeout_of(observed.service)
     graceful, routed = "its proxies close connections between requests", "no route sends it requests any more"
-    end = f"after {rfc3339(due)} once nothing is in flight, at {rfc3339(cap)} at the latest"
+    end = f"after {rfc3339(due)} once nothing is in flight, at {rfc3339(due + timeout)} at the latest"
     where, how = draining.cluster.metadata.namespaced_name, graceful if draining.is_graceful else routed
     text = f"RayCluster {where} drains: {how}. It is deleted {end}"
     if odd is not None:

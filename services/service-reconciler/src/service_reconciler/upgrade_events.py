@@ -79,7 +79,7 @@ def drain_started(
         upgrade=_upgrade(observed, Names(active=held.old, pending=held.new)),
         cluster=cluster.metadata.name,
         deletion_delay_seconds=round(dangling.delay_of(observed.service).total_seconds()),
-        drain_timeout_seconds=round(dangling.timeout_of(observed.service).total_seconds()),
+        drain_timeout_seconds=round(dangling.timeout_of(observed.service)[0].total_seconds()),
     )
     return _published([_event(observed, data, at=now)])
 

@@ -63,8 +63,8 @@ def test_requests_in_flight_as_a_text(ongoing: int | None, text: str) -> None:
 def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
     annotations = {} if text is None else {"raybus.io/drain-timeout": text}
     service = ray_service.decode(a_ray_service(annotations=annotations))
-    assert dangling.timeout_of(service) == timedelta(seconds=seconds)
-    assert (dangling.odd_timeout(service) is not None) is is_odd
+    length, odd = dangling.timeout_of(service)
+    assert (length, odd is not None) == (timedelta(seconds=seconds), is_odd)
 
 
 @pytest.mark.parametrize(

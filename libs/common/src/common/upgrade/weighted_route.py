@@ -93,7 +93,16 @@ def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterab
     where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
         return Problem(RoutingCode.MISSING, f"{where} does not exist")
-    problem = refusal(service, route) or _rules_trouble(service, route, clusters) or route_problem(route)
+    problem = refusal(service, route)
+    if problem is None and is_users(service):
+        own, status = own_backends(service, clusters, (route,)), service.status
+        roles = (status.active_service_status, status.pending_service_status)
+        if rules_of(route, own):
+            problem = crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
+        else:
+            text = NO_RULE.format(service=names.serve_service(service.metadata.name))
+            problem = Problem(RoutingCode.NO_RULE, text)
+    problem = problem or route_problem(route)
     return None if problem is None else problem.at(where)
 
 
@@ -170,18 +179,6 @@ def crowded(route: HttpRoute, own: Set[str], needed: int) -> RoutingProblem | No
             )
             return Problem(RoutingCode.NO_ROOM, text)
     return None
-
-
-def _rules_trouble(service: RayService, route: HttpRoute, clusters: Iterable[str]) -> RoutingProblem | None:
-    if not is_users(service):
-        return None
-    own = own_backends(service, clusters, (route,))
-    if not rules_of(route, own):
-        text = NO_RULE.format(service=names.serve_service(service.metadata.name))
-        return Problem(RoutingCode.NO_RULE, text)
-    status = service.status
-    roles = (status.active_service_status, status.pending_service_status)
-    return crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
 
 
 def _concerns(service: RayService, route: HttpRoute) -> bool:

@@ -49,23 +49,14 @@ def delay_of(service: RayService) -> timedelta:
     return timedelta(seconds=seconds + DELETION_SLACK)
 
 
-def timeout_of(service: RayService) -> timedelta:
-    """Return how long after the delay a cluster may drain; what cannot be read counts as absent."""
-    given = _given_timeout(service)
-    return DEFAULT_TIMEOUT if given is None else given
-
-
-def odd_timeout(service: RayService) -> str | None:
-    """Return what is wrong with the time-out that the user set."""
+def timeout_of(service: RayService) -> tuple[timedelta, str | None]:
+    """Return how long after the delay a cluster may drain, and what is wrong with the user's time-out if another one holds."""
     text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT)
-    if text is None or _given_timeout(service) is not None:
-        return None
-    return f'{labels.DRAIN_TIMEOUT} "{text}" is neither a duration such as 90s nor a number of seconds'
-
-
-def _given_timeout(service: RayService) -> timedelta | None:
-    length = durations.parse_or_seconds(service.metadata.annotations.get(labels.DRAIN_TIMEOUT, ""))
-    return length if length is not None and length >= timedelta(0) else None
+    length = durations.parse_or_seconds(text or "")
+    if text is None or (length is not None and length >= timedelta(0)):
+        return DEFAULT_TIMEOUT if length is None else length, None
+    odd = f'{labels.DRAIN_TIMEOUT} "{text}" is neither a duration such as 90s nor a number of seconds'
+    return DEFAULT_TIMEOUT, odd
 
 
 def due_at(cluster: RayCluster) -> datetime | None:

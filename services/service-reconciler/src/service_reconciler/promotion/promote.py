@@ -9,9 +9,7 @@ Spec rayservice §7.3, §13.1; acceptance 24-28.
 from collections.abc import Iterator
 
 from common import labels
-from common.api.core import Pod
 from common.ray import serve_config, serve_status, submit
-from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
@@ -63,15 +61,12 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
         yield serve_status.not_serving(details) or "its applications do not run"
     if observed.active is None:  # no cluster serves, so there is nothing to lose
         return
-    if (reason := serve_status.not_serving(details) or _no_endpoints(details, pending.pods)) is not None:
+    if (reason := serve_status.not_serving(details)) is not None:
         yield reason
-
-
-def _no_endpoints(details: ServeDetails, pods: tuple[Pod, ...]) -> str | None:
-    offered = [pod for pod in pods if pod.metadata.labels.get(labels.SERVE) == "true"]
+    offered = [pod for pod in pending.pods if pod.metadata.labels.get(labels.SERVE) == "true"]
     ready = [pod for pod in offered if pod.is_running_and_ready and pod.metadata.deletion_timestamp is None]
     if not ready:
-        return "none of its pods is ready to be sent requests"
+        yield "none of its pods is ready to be sent requests"
     serving = serve_status.serving_nodes(details)
-    late = sorted(pod.metadata.name for pod in offered if pod.status.pod_ip in serving and pod not in ready)
-    return f"pod {late[0]} holds replicas and is not ready" if late else None
+    if late := sorted(pod.metadata.name for pod in offered if pod.status.pod_ip in serving and pod not in ready):
+        yield f"pod {late[0]} holds replicas and is not ready"

@@ -1,6 +1,7 @@
 """axe-core finds no accessibility violation in any state of the page: light, dark, narrow, with a dialog, without a RayService."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -21,7 +22,7 @@ NARROW = ViewportSize(width=390, height=800)
 
 
 async def _violations(page: Watched) -> list[str]:
-    found = await Axe().run(page.page)
+    found: Any = await Axe().run(page.page)
     return [
         f"{each['id']}: {each['help']}: {node['html']}: {node['failureSummary']}"
         for each in found.response["violations"]

@@ -22,7 +22,8 @@ NARROW = ViewportSize(width=390, height=800)
 
 
 async def _violations(page: Watched) -> list[str]:
-    found: Any = await Axe().run(page.page)
+    axe: Any = Axe()
+    found = await axe.run(page.page)
     return [
         f"{each['id']}: {each['help']}: {node['html']}: {node['failureSummary']}"
         for each in found.response["violations"]

@@ -61,7 +61,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
         """Read `RAYBUS_*`; raise `InvalidSpec` for the first value that cannot be meant."""
         read = _Reader(environ)
-        watched = read.text("RAYBUS_WATCH_NAMESPACES", "")
         return cls(
             service=service,
             nats_url=read.url("RAYBUS_NATS_URL", "nats://127.0.0.1:4222"),
@@ -73,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             namespace=read.text("RAYBUS_NAMESPACE", "default"),
             lease_namespace=read.text("RAYBUS_LEASE_NAMESPACE", ""),
             identity=read.text("RAYBUS_IDENTITY", ""),
-            watch_namespaces=tuple(dict.fromkeys(filter(None, map(str.strip, watched.split(","))))),
+            watch_namespaces=read.names("RAYBUS_WATCH_NAMESPACES"),
             log_level=read.choice("RAYBUS_LOG_LEVEL", "INFO", LEVELS),
             feature_gates=read.gates("RAYBUS_FEATURE_GATES"),
             workers=read.number("RAYBUS_WORKERS", 4, least=1, most=1000),
@@ -98,6 +97,10 @@ class _Reader:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
+
+    def names(self, name: str) -> tuple[str, ...]:
+        listed = map(str.strip, self.text(name, "").split(","))
+        return tuple(dict.fromkeys(filter(None, listed)))
 
     def text(self, variable: str, default: str) -> str:
         return self._environ.get(variable, "").strip() or default

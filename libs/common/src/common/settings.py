@@ -133,6 +133,9 @@ class _Reader:
             raise errors.InvalidSpec(f"{variable}={value!r}: expected a whole number from {least} to {most}")
         return int(value)
 
+    def names(self, variable: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filter(None, map(str.strip, self.text(variable, "").split(",")))))
+
     def choice(self, variable: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self.text(variable, default).upper()
         if value not in allowed:

@@ -53,15 +53,12 @@ class Mark:
         now = self._clock()
         if self._checked_at is None or now - self._checked_at >= CHECK_SECONDS:
             self._checked_at = now
-            self._is_set = self._read()
+            try:
+                with open(self._path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as light as it can be
+                    self._is_set = any(line.strip() == MARK for line in file)
+            except OSError:
+                self._is_set = False
         return self._is_set
-
-    def _read(self) -> bool:
-        try:
-            with open(self._path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as light as it can be
-                return any(line.strip() == MARK for line in file)
-        except OSError:
-            return False
 
 
 class CloseWhenDraining:
@@ -78,23 +75,14 @@ class CloseWhenDraining:
             return
 
         async def send_closing(message: Message) -> None:
-            await send(self._closing(message))
+            with contextlib.suppress(Exception):  # whatever goes wrong here must never cost a user's request
+                begins = message.get("type") == "http.response.start" and message.get("status") != SWITCHING_PROTOCOLS
+                if begins and self._mark.is_set():
+                    kept = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != b"connection"]
+                    message = {**message, "headers": [*kept, (b"connection", b"close")]}
+            await send(message)
 
         await self._app(scope, receive, send_closing)
-
-    def _closing(self, message: Message) -> Message:
-        try:
-            return self._with_close(message) if self._is_last(message) else message
-        except Exception:  # noqa: BLE001 - whatever goes wrong here must never cost a user's request
-            return message
-
-    def _is_last(self, message: Message) -> bool:
-        begins = message.get("type") == "http.response.start" and message.get("status") != SWITCHING_PROTOCOLS
-        return begins and self._mark.is_set()
-
-    def _with_close(self, message: Message) -> Message:
-        kept = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != b"connection"]
-        return {**message, "headers": [*kept, (b"connection", b"close")]}
 
 
 class HaProxyDrain:
@@ -129,7 +117,12 @@ class HaProxyDrain:
             return CHECK_SECONDS
         with contextlib.suppress(Exception):  # Ray may be of another version, or be ending
             if self._leads():
-                self._drain()
+                if self._is_draining:
+                    self._is_draining = False
+                    self._set_draining(draining=False)
+                self._set_draining(draining=True)
+                self._is_draining = True
+                self._drain_others()
         return AGAIN_SECONDS
 
     def _leads(self) -> bool:
@@ -144,18 +137,14 @@ class HaProxyDrain:
             self._lock = lock
         return True
 
-    def _drain(self) -> None:
-        if self._is_draining:
-            self._is_draining = False
-            self._set_draining(draining=False)
-        self._set_draining(draining=True)
-        self._is_draining = True
-        self._drain_others()
-
 
 def middlewares() -> list[Any]:
     """Return what Ray asks its proxy callback for: a list of Starlette middlewares, empty when there is no Starlette."""
-    if _has_ha_proxy():
+    has_ha_proxy = False
+    with contextlib.suppress(ImportError):
+        constants = importlib.import_module("ray.serve._private.constants")
+        has_ha_proxy = bool(getattr(constants, "RAY_SERVE_ENABLE_HA_PROXY", False))
+    if has_ha_proxy:
         drain = HaProxyDrain(set_draining, drain_others)
         threading.Thread(target=drain.run, name="raybus-drain", daemon=True).start()
         return []
@@ -164,14 +153,6 @@ def middlewares() -> list[Any]:
     except ImportError:
         return []
     return [starlette.Middleware(CloseWhenDraining)]
-
-
-def _has_ha_proxy() -> bool:
-    try:
-        constants = importlib.import_module("ray.serve._private.constants")
-    except ImportError:
-        return False
-    return bool(getattr(constants, "RAY_SERVE_ENABLE_HA_PROXY", False))
 
 
 def set_draining(*, draining: bool) -> None:

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from cluster_reconciler.batch.schedulers import BatchScheduler, Kai, SchedulerPlugins, YuniKorn
-from cluster_reconciler.batch.volcano import Volcano
+from cluster_reconciler.batch.schedulers import BatchScheduler, Kai, SchedulerPlugins, Volcano, YuniKorn
 from cluster_reconciler.batch.workload_aware import WorkloadAware
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.feature_gates import Gate

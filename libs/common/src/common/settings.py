@@ -98,10 +98,6 @@ class _Reader:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
-    def names(self, name: str) -> tuple[str, ...]:
-        listed = map(str.strip, self.text(name, "").split(","))
-        return tuple(dict.fromkeys(filter(None, listed)))
-
     def text(self, variable: str, default: str) -> str:
         return self._environ.get(variable, "").strip() or default
 

@@ -150,6 +150,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         meta = self.service.metadata
         return self.gateways.get((meta.namespace, naming.gateway(meta.name)))
 
+    @cached_property
+    def own_serve_service(self) -> Service | None:
+        """Return the Serve Service, unless it is another owner's."""
+        have = self.serve_service
+        return have if have is not None and owner.other(have.metadata, self.service.metadata) is None else None
+
     @property
     def serving(self) -> str:
         """Return the cluster that the Serve Service selects; where traffic moves in steps no such Service decides."""
@@ -171,7 +177,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         That is a route with a weight for it, or the Serve Service. A route that took its weight away counts until its Gateway, if it exists,
         has accepted that: until then requests flow as before.
         """
-        backend, held, have = naming.serve_service(cluster), self.record.upgrade, self.serve_service
+        backend, held = naming.serve_service(cluster), self.record.upgrade
         had_requests = isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
         for route in self.routes:
             kind = GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
@@ -180,8 +186,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 return name
             if had_requests and any(self.gateways.get(each, True) for each in lagging_parents(route)):
                 return f"{name}, which its Gateway has not accepted yet as it is now"
-        is_ours = have is not None and owner.other(have.metadata, self.service.metadata) is None
-        is_selected = is_ours and services.selected(have) == cluster
+        is_selected = services.selected(self.own_serve_service) == cluster
         return f"Service {services.serve_name(self.service)}" if is_selected else None
 
 

@@ -68,17 +68,15 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
         return ServiceProblem(code, text, event=EventReason.EMPTY_SERVE_CONFIG)
     if (wrong := serve_config.read(config).problem) is not None:
         return ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
-    refused = view.refused if view is not None and not _has_arrived(view, config) else None
+    details = view.serve.details if view is not None else None
+    # Serve may report it as deployed: then the answer to its PUT was lost, and nothing else
+    has_arrived = view is not None and details is not None and details.applications and submit.has(view, config)
+    refused = view.refused if view is not None and not has_arrived else None
     if refused is None or refused.config != config or refused.retry_at + REPORTED_AFTER < now:
         return None
     what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
     text = f"{what}: {_short(refused.text)}"
     return ServiceProblem(code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True)
-
-
-def _has_arrived(view: ClusterView, config: str) -> bool:
-    """Return whether Serve reports a config as deployed: the answer to its PUT was lost, and nothing else."""
-    return view.serve.details is not None and bool(view.serve.details.applications) and submit.has(view, config)
 
 
 def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
@@ -94,11 +92,11 @@ def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) ->
             text = f"RayCluster {view.name}: {each.reason}: {_short(each.message)}"
             return ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
     starting = [pod for pod in view.pods if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None]
-    of_pods = (_container_problem(pod) or _placement_problem(pod, now=now) for pod in starting)
+    of_pods = (_pod_problem(pod, now=now) for pod in starting)
     return next((each for each in of_pods if each is not None), None) or _serve_problem(view)
 
 
-def _container_problem(pod: Pod) -> ServiceProblem | None:
+def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
     images = {each.name: each.image for each in pod.spec.containers}
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting, name, code = container.state.waiting, container.name, Reason.PROGRESS_DEADLINE_EXCEEDED
@@ -113,10 +111,6 @@ def _container_problem(pod: Pod) -> ServiceProblem | None:
         else:
             continue
         return ServiceProblem(code, f"pod {pod.metadata.name}: {text}", event=EventReason.PODS_NOT_STARTING)
-    return None
-
-
-def _placement_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
     created, placed = pod.metadata.creation_timestamp, pod.condition("PodScheduled")
     if placed is None or placed.status != "False" or created is None or now - created < REPORTED_AFTER:
         return None

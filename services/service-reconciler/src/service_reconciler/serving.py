@@ -43,9 +43,8 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     service, config = observed.service, view.cluster.raw_spec
     pairs: list[tuple[Service | None, Body]] = []
     if not observed.is_incremental or observed.serve_service is not None:
-        is_shared = _is_needed(observed) and _may_select(observed)
         try:
-            serve = services.serve(service, view.name, config=config, is_shared=is_shared)
+            serve = services.serve(service, view.name, config=config, is_shared=_is_shared(observed))
         except InvalidSpec as problem:
             return _refused(EventReason.NO_SERVE_PORT, str(problem))
         pairs.append((observed.serve_service, serve))
@@ -110,12 +109,12 @@ def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
 
 def shared_labels(observed: Observed) -> list[Action]:
     """Return the labels of our own that pods lack, or have no more reason to have."""
-    wanted = _members(observed) if _is_needed(observed) else _kept(observed)
+    wanted, name = _members(observed), observed.service.metadata.name
     pods = [pod for each in (*observed.views, *observed.draining) for pod in each.pods]
     return [
         _labelled(pod, labels.SERVES, value, events.pod_not_labelled(pod.metadata.namespaced_name))
         for pod in pods
-        for value in [observed.service.metadata.name if pod.metadata.uid in wanted else None]
+        for value in [name if pod.metadata.uid in wanted else None]
         if pod.metadata.deletion_timestamp is None and (value is None) == (labels.SERVES in pod.metadata.labels)
     ]
 
@@ -126,35 +125,31 @@ def _labelled(pod: Pod, label: str, value: str | None, report: ActionEvents) -> 
     return Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True)
 
 
-def _is_needed(observed: Observed) -> bool:
-    """Return whether the Serve Service is to select pods of both clusters."""
-    have = observed.serve_service
-    is_ours = have is not None and owner.other(have.metadata, observed.service.metadata) is None
-    return is_ours and observed.is_incremental and observed.active is not None and observed.pending is not None
-
-
-def _may_select(observed: Observed) -> bool:
-    """Return whether no client loses a pod: all that the active cluster should offer have the label by now."""
+def _is_shared(observed: Observed) -> bool:
+    """Return whether the Service may select pods of both clusters: all that it should offer have the label by now, so no client loses one."""
     wanted = _members(observed)
     pods = [pod for view in observed.views for pod in view.pods]
     offered = [pod for pod in pods if pod.metadata.uid in wanted and pod.is_running_and_ready]
-    have = observed.serve_service
-    is_on = have is not None and labels.SERVES in have.spec.selector
-    return bool(offered) and (is_on or all(labels.SERVES in pod.metadata.labels for pod in offered))
+    is_labelled = _is_on(observed) or all(labels.SERVES in pod.metadata.labels for pod in offered)
+    return _is_needed(observed) and bool(offered) and is_labelled
 
 
-def _kept(observed: Observed) -> frozenset[str]:
-    """Return, by uid, the pods that stay labelled although there is one cluster: the Service still selects by the label."""
-    have = observed.serve_service
-    if have is None or labels.SERVES not in have.spec.selector or observed.active is None:
-        return frozenset()
-    return frozenset(pod.metadata.uid for pod in observed.active.pods)
+def _is_needed(observed: Observed) -> bool:
+    """Return whether the Serve Service is to select pods of both clusters."""
+    return observed.own_serve_service is not None and observed.is_incremental and len(observed.views) == 2
 
 
-def _members(observed: Observed) -> frozenset[str]:
-    """Return, by uid, the pods that clients of the Service may reach."""
+def _is_on(observed: Observed) -> bool:
+    return observed.serve_service is not None and labels.SERVES in observed.serve_service.spec.selector
+
+
+def _members(observed: Observed) -> set[str]:
+    """Return, by uid, the pods that clients of the Service may reach; of a single cluster all, while the Service selects by the label."""
     active, pending, shares = observed.active, observed.pending, observed.record.clusters
     found: list[Pod] = []
+    if not _is_needed(observed):
+        found += active.pods if active is not None and _is_on(observed) else ()
+        return {pod.metadata.uid for pod in found}
     if active is not None and (active.name not in shares or shares[active.name].weight > 0):
         found += active.pods
     if pending is not None and pending.name in shares and shares[pending.name].weight > 0:
@@ -162,4 +157,4 @@ def _members(observed: Observed) -> frozenset[str]:
         nodes = serve_status.serving_nodes(details) if details is not None else frozenset[str]()
         # a pod that had a running replica stays: its readiness follows its replicas
         found += [pod for pod in pending.pods if pod.status.pod_ip in nodes or labels.SERVES in pod.metadata.labels]
-    return frozenset(pod.metadata.uid for pod in found)
+    return {pod.metadata.uid for pod in found}

@@ -266,14 +266,11 @@ def encode(event: Event, *, trace: str | None = None) -> Wire:
     return Wire(subject=subject, headers=headers, payload=msgspec.json.encode(written))
 
 
-class _Type(msgspec.Struct, frozen=True):
-    type: str
-
-
 def decode(payload: bytes) -> CloudEvent[Data]:
     """Read an event; of an unknown kind only what all have. Raises msgspec.DecodeError for what is no event of ours."""
-    kind = KINDS.get(kind_of(msgspec.json.decode(payload, type=_Type).type), Data)
-    return msgspec.json.decode(payload, type=CloudEvent[kind])
+    found = msgspec.json.decode(payload, type=CloudEvent[Data])
+    kind = KINDS.get(kind_of(found.type))
+    return found if kind is None else msgspec.json.decode(payload, type=CloudEvent[kind])
 
 
 def _digest(*facts: object) -> str:

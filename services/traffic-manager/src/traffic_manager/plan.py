@@ -27,7 +27,7 @@ from traffic_manager.events import EventReason
 from traffic_manager.migration import step, weights
 from traffic_manager.migration.state import Direction, Migration, Side
 from traffic_manager.observed import ClusterView, Observed
-from traffic_manager.resources import backend
+from traffic_manager.resources import gateway_api
 from traffic_manager.serving import BACKENDS, MoveCapacity
 from traffic_manager.status import health, traffic_record
 
@@ -116,7 +116,7 @@ def _whole(observed: Observed, share: Share, *, now: datetime) -> Share:
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
     """Return the creation of the Services that clusters lack; service-reconciler reports a head without a port for Serve."""
     views = (each for each in (observed.active, observed.pending) if each is not None and each.serve_service is None)
-    bodies = (backend.build(each.cluster) for each in views)
+    bodies = (gateway_api.build_service(each.cluster) for each in views)
     return tuple(Create(resource=SERVICE, body=each, chain=chain) for each in bodies if each is not None)
 
 

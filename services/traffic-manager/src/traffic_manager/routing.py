@@ -32,7 +32,7 @@ from traffic_manager import events, options, serving
 from traffic_manager.events import EventReason
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
-from traffic_manager.resources.backend import Backend
+from traffic_manager.resources.gateway_api import Backend
 from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
@@ -67,16 +67,17 @@ def writes(
     record = _noted(observed, traffic_record.of(observed.record, dict(shares), now=now, pair=pair), now=now)
     offered = [(view, service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)) for view in views]
     backends = [Backend(cluster=view.name, port=port, weight=shares[view.name].weight) for view, port in offered]
-    have, carried = observed.route, tuple[Action, ...]()
+    have, carried = observed.route, None
     if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
         carried = _followed(observed, have, backends, record)
     elif (
         have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
     ):
-        carried = (_created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, observed.service.metadata, backends, record)),)
-    reports = _warnings(observed) if carried else ()
+        carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, observed.service.metadata, backends, record))
+    reports = () if carried is None else _warnings(observed)
     former = _former_route_writes(observed, backends, record)
-    return (*carried, *reports, *former, *_grpc(observed, shares, views))
+    found = (carried, *reports, *former, _grpc(observed, shares, views))
+    return tuple(each for each in found if each is not None)
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -93,7 +94,11 @@ def record_route(observed: Observed) -> HttpRoute | None:
     """Return the route that holds the record: the weighted route, or while that is not usable, the newest former one."""
     if _is_usable(observed):
         return observed.route
-    former = [each for each in observed.former_routes if _may_write(observed, each)]
+    former = [
+        each
+        for each in observed.former_routes
+        if each.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, each) is None
+    ]
     record = observed.record
     return next((each for each in former if records.of_route(each) == record), next(iter(former), None))
 
@@ -162,18 +167,16 @@ def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
 
 
-def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
-    """Return the write that gives one route these shares and their record; nothing when it has them."""
+def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> Patch | None:
+    """Return the write that gives one route these shares and their record; None when it has them."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
     if patch is not None:
-        return (_changed(HTTP_ROUTE, have, patch),)
-    if record.clusters == records.of_route(have).clusters:
-        return ()
-    return (recorded(have, record),)
+        return _changed(HTTP_ROUTE, have, patch)
+    return None if record.clusters == records.of_route(have).clusters else recorded(have, record)
 
 
 def _is_usable(observed: Observed) -> bool:
@@ -184,18 +187,13 @@ def _is_usable(observed: Observed) -> bool:
     return not weighted_route.is_users(service) or bool(weighted_route.rules_of(route, observed.own_backends))
 
 
-def _may_write(observed: Observed, have: HttpRoute) -> bool:
-    """Return whether a route that carried the traffic before may still be written."""
-    return have.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, have) is None
-
-
 def _is_ours(observed: Observed, have: Gateway | Route) -> bool:
     """Return whether we made an object, and it is not being deleted; nothing else is changed or deleted under the name of ours."""
     return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
 
 
-def _former_route_writes(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
-    """Return the writes of routes that carried the traffic before.
+def _former_route_writes(observed: Observed, backends: Sequence[Backend], record: Record) -> Iterator[Patch | None]:
+    """Yield the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
     user deletes it: only they know when it is unused. A name that cannot be one takes no route away. All hold the same
@@ -203,31 +201,28 @@ def _former_route_writes(observed: Observed, backends: Sequence[Backend], record
     """
     is_misnamed = weighted_route.odd_name(observed.service) is not None
     is_taken = problem(observed) is None and gateway_problem(observed) is None and not is_misnamed
-    actions: list[Action] = []
     for have in observed.former_routes:
         if have.metadata.deletion_timestamp is not None:
             continue
         if is_taken and have is not observed.our_route:
-            actions.append(_release(observed, have))
-        elif _may_write(observed, have):
-            actions.extend(_followed(observed, have, backends, record))
-    return tuple(actions)
+            yield _release(observed, have)
+        elif weighted_route.refusal(observed.service, have) is None:
+            yield _followed(observed, have, backends, record)
 
 
-def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> tuple[Action, ...]:
+def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> Action | None:
     """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
-    meta, have = observed.service.metadata, observed.grpc_route
+    meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
     offered = [(view.name, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
     backends = [Backend(cluster=name, port=at, weight=shares[name].weight) for name, at in offered if at is not None]
-    is_wanted = _wants_grpc(observed)
     if have is None:
-        return (_created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)),) if is_wanted else ()
+        return _created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)) if is_wanted else None
     if not _is_ours(observed, have):
-        return ()
+        return None
     if is_wanted:
         patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
-        return () if patch is None else (_changed(GRPC_ROUTE, have, patch),)
-    return () if backends else (_deleted(GRPC_ROUTE, have.metadata),)
+        return None if patch is None else _changed(GRPC_ROUTE, have, patch)
+    return None if backends else _deleted(GRPC_ROUTE, have.metadata)
 
 
 def _wants_grpc(observed: Observed) -> bool:

@@ -65,8 +65,7 @@ class FileExporter(SpanExporter):
 class Ids(RandomIdGenerator):
     """Random ids, but for the one span that a traceparent names."""
 
-    def __init__(self) -> None:
-        self.next: SpanContext | None = None
+    next: SpanContext | None = None
 
     def generate_trace_id(self) -> int:
         return super().generate_trace_id() if self.next is None else self.next.trace_id

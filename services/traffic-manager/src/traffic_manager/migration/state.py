@@ -27,9 +27,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int
     """`target_capacity` that Serve has accepted."""
     weight: int
-    """Its share of the traffic."""
+    """Its share of the traffic, which last changed at `moved_at`."""
     moved_at: datetime | None = None
-    """When that last changed."""
     proven: int = 0
     """Its proven capacity: the percent of the traffic that it was observed to be able to carry (design rule 8)."""
     not_ready_reason: str = ""
@@ -41,7 +40,6 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     sustainable: int = 100
     """The most traffic that its observed health allows it to keep; what is unknown does not lower it."""
     unhealthy_reason: str = ""
-    """Why that is less than all."""
     ready: int = 0
     """The most traffic that it can take over at once: its ready capacity, whatever Serve config it runs."""
     sent: int | None = None
@@ -49,7 +47,6 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     was_shed: bool = False
     """Whether it lost traffic for its health, and has not got any more since."""
     healthy_since: datetime | None = None
-    """Since when it is observed to be healthy."""
 
     @property
     def excess(self) -> int:
@@ -72,7 +69,6 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     lag: str | None = None
     """Why a Gateway may still follow an earlier generation of the route."""
     changed_at: datetime | None = None
-    """When a weight or a capacity last changed."""
     is_mirrored: bool = True
     """Whether the status shows the last change already."""
 

@@ -1,13 +1,15 @@
 """Where the requests of a service come in, and which cluster gets which share: our Gateway and routes, and a HTTPRoute that the user brings.
 
-`<RayService>-gateway` has a listener for HTTP, and one for gRPC calls where an application takes them. Of `<RayService>-httproute` we own the parent, the one rule's match and backends, and the traffic record; hostnames, filters, time-outs
-and annotations of users stay. `<RayService>-grpcroute` has the very shares of the HTTPRoute. It hangs on a listener of its own, for
-of an HTTPRoute and a GRPCRoute on one listener a Gateway must refuse one; it has no match, so it takes every call, and no record.
+`<RayService>-gateway` has a listener for HTTP, and one for gRPC calls where an application takes them. Of `<RayService>-httproute` we own
+the parent, the one rule's match and backends, and the traffic record; hostnames, filters, time-outs and annotations of users stay.
+`<RayService>-grpcroute` has the very shares of the HTTPRoute. It hangs on a listener of its own, for of an HTTPRoute and a GRPCRoute on one
+listener a Gateway must refuse one; it has no match, so it takes every call, and no record. The backend of each cluster is its Service,
+`<RayCluster>-serve-svc`.
 
 Of a user's route we write the backends that are ours, the record, and the labels that name its RayService; with them the watcher puts
 it beside that. Hostnames, parents, matches, filters, other rules and other backends with their weights stay.
 
-Source: spec rayservice §9.1, §9.2, §9.6; acceptance 39, 51, 55, 87, 88.
+Source: spec rayservice §9.1, §9.2, §9.6, §10.2, §10.4; acceptance 39, 51, 55, 87, 88.
 """
 
 from collections.abc import Sequence, Set
@@ -15,19 +17,57 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from common import names
+from common import labels, names
+from common.api import ray_service
 from common.api.gateway import Gateway, HttpRoute, Route
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
 from common.kube.resources import GATEWAY, GRPC_ROUTE, Resource
-from common.ray import owner
+from common.ray import owner, service_ports
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import ANNOTATION, Record
-from traffic_manager.resources import backend
-from traffic_manager.resources.backend import Backend
 
 GRPC_LISTENER: Final = "grpc"
+H2C: Final = "kubernetes.io/h2c"
+"""The `appProtocol` by which a gateway sends HTTP/2 to the port of gRPC calls (§9.6); other ports are as KubeRay has them."""
 MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster and its share of the requests."""
+
+    cluster: str
+    port: int
+    weight: int
+
+
+def build_service(cluster: RayCluster) -> Json | None:
+    """Return the Service of a cluster's ready proxies, which goes when the cluster goes; None where the head has no port for Serve."""
+    meta = cluster.metadata
+    ports = service_ports.of_serve(cluster.raw_spec)
+    kind = service_ports.head_group(cluster.raw_spec).get("serviceType")
+    if not ports:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": names.serve_service(meta.name),
+            "namespace": meta.namespace,
+            "labels": {
+                labels.ORIGIN_NAME: meta.name,
+                labels.ORIGIN_KIND: ray_service.KIND,
+                labels.SERVE: names.checked_label(f"{meta.name}-serve"),
+            },
+            "ownerReferences": owner.cluster_reference(meta),
+        },
+        "spec": {
+            "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},
+            "ports": [{**each, "appProtocol": H2C} if each["name"] == service_ports.GRPC else each for each in ports],
+            **({"type": kind} if kind else {}),
+        },
+    }
 
 
 def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
@@ -80,7 +120,7 @@ def corrected_users(
     held = ([(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours)
     if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
         return None
-    references = backend.references(service.namespace, backends)
+    references = _references(service.namespace, backends)
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},
         "spec": {"rules": _users_rules(have, own, references)},
@@ -139,7 +179,7 @@ def _rules(have: Route) -> list[Json]:
 
 def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], held: list[Json]) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
-    rule = {**held[0], "matches": [dict(MATCH)], "backendRefs": backend.references(service.namespace, backends)}
+    rule = {**held[0], "matches": [dict(MATCH)], "backendRefs": _references(service.namespace, backends)}
     if resource is GRPC_ROUTE:
         parent["sectionName"] = GRPC_LISTENER
         del rule["matches"]
@@ -162,3 +202,11 @@ def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
     kept = {key: value for key, value in replaced.items() if key == "filters"}
     after = [each for each in held[first:] if each.get("name", "") not in own]
     return [*held[:first], *({**kept, **each} for each in references), *after]
+
+
+def _references(namespace: str, backends: Sequence[Backend]) -> list[Json]:
+    """Return the `backendRefs` of a rule."""
+    return [
+        {"name": names.serve_service(each.cluster), "namespace": namespace, "port": each.port, "weight": each.weight}
+        for each in backends
+    ]

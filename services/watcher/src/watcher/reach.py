@@ -38,28 +38,22 @@ class Reach:
 
     async def run(self) -> None:
         """Ask until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            await self._ask()
-            now = asyncio.get_running_loop().time()
+            is_answered = True
+            try:
+                await self._server.identity()
+                self.problem = None
+            except (errors.NotFound, errors.Terminal) as problem:
+                self.problem = str(problem)  # an answer all the same; nobody can write before it is created
+            except errors.Retryable as problem:
+                self.problem, is_answered = str(problem), False
+            if is_answered:
+                self._server_answered_at = self._stream_answered_at = loop.time()
+            elif await self._server.is_in_reach():
+                self._server_answered_at = loop.time()
+            now = loop.time()
             if now > max(self._stream_answered_at, self._reconnected_at) + STREAM_SECONDS:
                 self._reconnected_at = now
                 await self._server.reconnect(f"no answer of the state stream for {STREAM_SECONDS:g} s")
             await asyncio.sleep(ASK_SECONDS if self.problem is None else ASK_AGAIN_SECONDS)
-
-    async def _ask(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await self._server.identity()
-        except (
-            errors.NotFound,
-            errors.Terminal,
-        ) as problem:  # an answer all the same; nobody can write before it is created
-            self.problem = str(problem)
-        except errors.Retryable as problem:
-            self.problem = str(problem)
-            if await self._server.is_in_reach():
-                self._server_answered_at = loop.time()
-            return
-        else:
-            self.problem = None
-        self._server_answered_at = self._stream_answered_at = loop.time()

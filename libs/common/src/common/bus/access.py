@@ -13,7 +13,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -63,16 +62,37 @@ class FileKeys:
         )
 
     def check(self) -> None:
-        read_seed(self._settings.nats_seed_file)
-        trust(self._settings.nats_ca_file, self._settings.nats_url.partition(",")[0])
+        self._read(self._settings.nats_url.partition(",")[0])
 
     async def next(self) -> Access:
-        url = next(self._urls)
-        seed = read_seed(self._settings.nats_seed_file)
-        return Access(url=url, seed=seed, tls=trust(self._settings.nats_ca_file, url))
+        return self._read(next(self._urls))
 
     async def close(self) -> None:
         pass
+
+    def _read(self, url: str) -> Access:
+        """Return how to connect to a server: without users no key is needed, and without authority or `tls:` no TLS."""
+        seed: str | None = None
+        if (file := self._settings.nats_seed_file) is not None:
+            try:
+                seed = file.read_text().strip()
+                nkeys.public_key(seed)
+            except OSError as problem:
+                raise errors.InvalidSpec(
+                    f"RAYBUS_NATS_SEED_FILE={file}: cannot be read: {problem.strerror}"
+                ) from problem
+            except ValueError as problem:
+                raise errors.InvalidSpec(
+                    f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"
+                ) from problem
+        if (file := self._settings.nats_ca_file) is None:
+            return Access(url=url, seed=seed, tls=ssl.create_default_context() if url.startswith("tls:") else None)
+        try:
+            return Access(url=url, seed=seed, tls=ssl.create_default_context(cadata=file.read_text()))
+        except (ssl.SSLError, ValueError) as problem:
+            raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={file}: no certificate in it ({problem})") from problem
+        except OSError as problem:
+            raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={file}: cannot be read: {problem.strerror}") from problem
 
 
 class MadeKey:
@@ -200,36 +220,6 @@ def keys_of(settings: Settings) -> Keys:
         return FileKeys(settings)
     registration = Registration(settings)
     return MadeKey(settings, registration.announce, registration.close)
-
-
-def read_seed(file: Path | None) -> str | None:
-    """Return the key of a user; None for a server without users."""
-    if file is None:
-        return None
-    try:
-        seed = file.read_text().strip()
-        nkeys.public_key(seed)
-    except OSError as problem:
-        raise errors.InvalidSpec(f"RAYBUS_NATS_SEED_FILE={file}: cannot be read: {problem.strerror}") from problem
-    except ValueError as problem:
-        raise errors.InvalidSpec(
-            f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"
-        ) from problem
-    return seed
-
-
-def trust(file: Path | None, url: str) -> ssl.SSLContext | None:
-    """Return the authorities that a server's certificate is checked against; None means no TLS."""
-    if file is None and not url.startswith("tls:"):
-        return None
-    if file is None:
-        return ssl.create_default_context()
-    try:
-        return ssl.create_default_context(cadata=file.read_text())
-    except (ssl.SSLError, ValueError) as problem:
-        raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={file}: no certificate in it ({problem})") from problem
-    except OSError as problem:
-        raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={file}: cannot be read: {problem.strerror}") from problem
 
 
 def is_refusal(problem: BaseException) -> bool:

@@ -14,7 +14,7 @@ from cluster_reconciler.actions import ClusterPlan, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import redis_cleanup_job
-from common import labels
+from common import durations, labels
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB, POD
 from common.ray import cluster_traits as traits
@@ -65,7 +65,7 @@ def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: dat
         return msgspec.structs.replace(waiting, note="waiting for the head to go")
     if now >= ends_at:
         storage = cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
-        event = events.FORCE_DELETED.about(cluster, waited=_go_duration(now - deleted_at), storage=storage)
+        event = events.FORCE_DELETED.about(cluster, waited=durations.text(now - deleted_at), storage=storage)
         return _release(cluster, "cleaning took too long", ActionEvents(success=event))
     if observed.cleanup_jobs:
         reached = observed.cleanup_jobs[0].status.conditions
@@ -84,11 +84,3 @@ def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> C
     left = tuple(each for each in held if each != labels.GCS_FT_FINALIZER)
     actions = step(SetFinalizers(finalizers=left, events=report)) if labels.GCS_FT_FINALIZER in held else ()
     return ClusterPlan(actions=actions, writes_status=False, is_periodic=False, note=note)
-
-
-def _go_duration(span: timedelta) -> str:
-    """Write a span as Go does: `5m0.5s`."""
-    minutes, seconds = divmod(span.total_seconds(), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{head}{seconds:g}s"

@@ -46,6 +46,7 @@ class Shell:
         self.forgotten: list[str] = []
         watched = Watched(kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of)
         self.reported: list[tuple[str, str]] = []
+        self.report_fails_by: list[BaseException] = []
         self.controller = Controller(
             "test",
             watched,
@@ -68,6 +69,8 @@ class Shell:
         return None
 
     async def _report(self, about: ObjectMeta, why: str) -> None:
+        if self.report_fails_by:
+            raise self.report_fails_by.pop()
         self.reported.append((about.name, why))
 
     def _forget(self, objects: Objects) -> None:
@@ -322,6 +325,22 @@ async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, sy
 
     await shell.run(script)
     assert shell.reconciles == ["victim", "hostile"]
+
+
+async def test_a_stray_cancellation_of_the_report_keeps_no_key_in_work() -> None:
+    shell = Shell()
+    shell.report_fails_by = [asyncio.CancelledError()]
+    listener = shell.controller.hold(1)
+
+    async def script() -> None:
+        listener.changed("RayCluster", a_cluster("a"), trace="")
+        listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
+        listener.synced(10)
+        await asyncio.sleep(5)
+        listener.changed("Pod", a_pod("a", version=7), trace="")
+
+    await shell.run(script)
+    assert shell.reconciles == ["a"]
 
 
 async def test_quarantine_is_reported_on_the_object_that_waits() -> None:

@@ -174,12 +174,13 @@ class Controller:
             return reconcile
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
             # Once the state of its partition is complete, every key is enqueued.
-            if self._report_quarantine is not None and (held := self.informer.quarantine_of(key)) is not None:
-                try:
+            try:
+                if self._report_quarantine is not None and (held := self.informer.quarantine_of(key)) is not None:
                     await self._report_quarantine(*held)
-                except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
-                    log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
-            self._queue.done(key)
+            except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
+                log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
+            finally:  # also after a stray cancellation, which begins the worker again: else the key stays in work
+                self._queue.done(key)
             return None
         if asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
             self._queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)

@@ -79,7 +79,9 @@ def test_what_serve_does_not_have_is_refused(options: Json, message: str) -> Non
         _logs(_details(_replica(1)), **options)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"applications": 1}', b'{"x":' * 5000])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"[]", b'{"applications": 1}', b'{"x":' * 5000, b'{"applications": {"\xff": {}}}']
+)
 def test_an_answer_that_is_no_status_is_an_error(body: bytes) -> None:
     with pytest.raises(errors.Unavailable, match="is not Serve status"):
         replicas.decode(body)

@@ -28,6 +28,11 @@ def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusErro
     assert (type(found), str(found).startswith(text)) == (kind, True)
 
 
+def test_an_answer_of_bytes_that_are_no_text_keeps_the_meaning_of_its_code() -> None:
+    found = from_answer(503, b'{"message": "\xff"}')
+    assert (type(found), "\ufffd" in str(found)) == (errors.Unavailable, True)
+
+
 def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
     gone = from_answer(404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}')
     starting = from_answer(404, b"404 page not found\n")

@@ -49,6 +49,17 @@ async def hostile(way: str, answer: Handler) -> AsyncGenerator[tuple[Dashboard, 
 
 
 @pytest.mark.parametrize("way", ["direct", "proxied"])
+@pytest.mark.parametrize("status", [200, 500])
+async def test_bytes_that_are_no_text_are_an_unavailable_dashboard(way: str, status: int) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, body=b'{"message": "\xff", "applications": {"\xff": {}}}')
+
+    async with hostile(way, answer) as (dashboard, _):
+        with pytest.raises(errors.Unavailable):
+            await dashboard.read(HEAD)
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_an_answer_and_not_an_address(way: str, status: int) -> None:
     async def redirect(request: web.Request) -> web.StreamResponse:

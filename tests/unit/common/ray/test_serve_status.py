@@ -89,3 +89,8 @@ def test_more_applications_than_anybody_runs_are_no_answer(number: int) -> None:
     else:
         with pytest.raises(msgspec.DecodeError, match="more than 5000 applications and deployments"):
             serve_status.decode(body)
+
+
+def test_bytes_that_are_no_text_are_no_answer() -> None:
+    with pytest.raises(msgspec.DecodeError, match="utf-8"):
+        serve_status.decode(b'{"applications": {"\xff": {}}}')

@@ -58,7 +58,7 @@ def decode(body: bytes) -> Details:
     """Read Serve's status; `Unavailable` for what is none."""
     try:
         return msgspec.json.decode(body, type=Details)
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise errors.Unavailable(f"the dashboard's answer is not Serve status: {problem}") from problem
 
 

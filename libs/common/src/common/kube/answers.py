@@ -45,7 +45,7 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
     else:
         try:
             status = msgspec.json.decode(body, type=Status)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             status = Status(message=body[:200].decode(errors="replace"))
     text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
     if code == 409 and status.reason == "AlreadyExists":

@@ -101,6 +101,8 @@ def decode(body: bytes) -> ServeDetails:
         details = msgspec.json.decode(body, type=ServeDetails)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+    except UnicodeDecodeError as problem:  # which msgspec raises as it is
+        raise msgspec.DecodeError(str(problem)) from None
     if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
         raise msgspec.DecodeError(f"it has more than {MOST_NAMED} applications and deployments")
     opaque = [details.http_options, details.grpc_options]

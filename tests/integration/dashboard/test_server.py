@@ -99,10 +99,17 @@ async def test_actions_need_the_token_and_the_page_itself(
         asked = {"service": f"{namespace}/demo", "verb": "pause", "generation": made["metadata"]["generation"]}
         good = {"Origin": address.rstrip("/"), "Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
-        async def act(body: object = asked, **changed: str) -> httpx.Response:
-            headers = good | {name.replace("_", "-"): value for name, value in changed.items()}
+        async def act(body: object = asked, **changed: str | bytes) -> httpx.Response:
+            given = good | {name.replace("_", "-"): value for name, value in changed.items()}
+            headers = httpx.Headers(
+                [
+                    (name.encode(), value if isinstance(value, bytes) else value.encode())
+                    for name, value in given.items()
+                ]
+            )
+            content = body if isinstance(body, bytes) else msgspec.json.encode(body)
             async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
-                return await client.post(f"{address}actions", content=msgspec.json.encode(body), headers=headers)
+                return await client.post(f"{address}actions", content=content, headers=headers)
 
         async def annotations() -> dict[str, str]:
             found = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))
@@ -111,11 +118,13 @@ async def test_actions_need_the_token_and_the_page_itself(
         answers = {
             "no token": await act(Authorization=""),
             "another token": await act(Authorization="Bearer x"),
+            "a token that is no text": await act(Authorization=b"Bearer \xff"),
             "another site": await act(Origin="http://evil.example"),
             "no site": await act(Origin=""),
             "a form of another site": await act(Content_Type="text/plain"),
             "another site's script": await act(Sec_Fetch_Site="cross-site"),
             "no JSON": await act("pause"),
+            "no text": await act(b'{"service": "\xff"}'),
             "another field": await act({**asked, "namespace": "x"}),
             "no name of a service": await act({**asked, "service": "../x"}),
             "too long": await act({**asked, "verb": "x" * 5000}),
@@ -125,11 +134,13 @@ async def test_actions_need_the_token_and_the_page_itself(
         assert {name: each.status_code for name, each in answers.items()} == {
             "no token": 401,
             "another token": 401,
+            "a token that is no text": 401,
             "another site": 403,
             "no site": 403,
             "a form of another site": 403,
             "another site's script": 403,
             "no JSON": 400,
+            "no text": 400,
             "another field": 400,
             "no name of a service": 400,
             "too long": 413,

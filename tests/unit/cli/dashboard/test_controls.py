@@ -16,6 +16,7 @@ from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders.snapshots import NOW, UPGRADING, a_condition, a_service, in_steps
 from support.fakes.kube import FakeKube
+from support.fakes.kube import Request as KubeRequest
 
 PAUSED = a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause.")
 
@@ -112,7 +113,21 @@ async def test_an_unknown_verb_is_refused(kube: _Kube) -> None:
     assert (answer.status, kube.requests) == (HTTPStatus.BAD_REQUEST, [])
 
 
-@pytest.mark.parametrize("given", ["", "Bearer ", "Bearer x", "Basic x"])
+async def test_a_change_that_comes_between_is_left_alone(kube: _Kube) -> None:
+    seen = _generation(kube)
+
+    def change(request: KubeRequest) -> None:
+        if request.verb == "get" and _generation(kube) == seen:
+            kube.objects["RayService", "default", "demo"]["metadata"]["generation"] += 1
+
+    kube.faults.append(change)
+    answer = await Actor(Where(kubeconfig=None)).perform(Request(service="default/demo", verb="pause", generation=seen))
+    assert answer.status == HTTPStatus.CONFLICT
+    assert labels.PAUSE not in _annotations(kube)
+    assert [str(each) for each in kube.requests] == ["get RayService demo"]
+
+
+@pytest.mark.parametrize("given", ["", "Bearer ", "Bearer x", "Basic x", "Bearer \udcff"])
 def test_another_token_is_not_known(given: str) -> None:
     assert not ACTOR.is_known(given)
     assert ACTOR.is_known(f"Bearer {ACTOR.token}")

@@ -7,11 +7,12 @@ from typing import Final
 import msgspec
 
 from common import errors
+from common.api.ray_service import RayService
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.control import performing
-from raybus_cli.dashboard.controls import ANNOTATING, VERBS
+from raybus_cli.control.actions import Action
+from raybus_cli.dashboard.controls import ANNOTATING, UNDO, VERBS
 from raybus_cli.dashboard.polling import Connection
-from raybus_cli.reading import reader
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +31,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class _Outdated(errors.Rejected):
+    """The RayService is not as the user saw it any more."""
+
+
 class Actor:
     """Accepts requests with its token alone: other users of this machine reach the port of the page as well."""
 
@@ -43,21 +48,31 @@ class Actor:
 
     def is_known(self, authorization: str) -> bool:
         """Return whether a request carries the token."""
-        return secrets.compare_digest(authorization.encode(), f"Bearer {self.token}".encode())
+        given = authorization.encode(errors="surrogateescape")  # a header may hold any bytes
+        return secrets.compare_digest(given, f"Bearer {self.token}".encode())
 
     async def perform(self, asked: Request) -> Answer:
-        """Perform a verb, if the RayService is unchanged since the user saw it."""
+        """Perform a verb, if the RayService that it is decided about is unchanged since the user saw it."""
         namespace, _, name = asked.service.partition("/")
         if asked.verb not in VERBS:
             return Answer(status=HTTPStatus.BAD_REQUEST, text=f"verb: expected one of {', '.join(VERBS)}")
+
+        def expect_unchanged(service: RayService) -> None:
+            if service.metadata.generation != asked.generation:
+                raise _Outdated(f"{name} was changed meanwhile: see its present state, then decide again")
+
+        def decide(service: RayService) -> Action:
+            expect_unchanged(service)
+            return ANNOTATING[asked.verb](service)
+
+        if asked.verb == UNDO:
+            write = performing.restoring(None, show=lambda snapshot, _plan: expect_unchanged(snapshot.service))
+        else:
+            write = performing.by_annotations(decide)
         try:
-            kube = await self._connection.kube()
-            if (await reader.service(kube, namespace, name)).metadata.generation != asked.generation:
-                text = f"{name} was changed meanwhile: see its present state, then decide again"
-                return Answer(status=HTTPStatus.CONFLICT, text=text)
-            decide = ANNOTATING.get(asked.verb)
-            restoring = performing.restoring(None, show=lambda _snapshot, _plan: None)
-            done = await (performing.by_annotations(decide) if decide else restoring)(kube, namespace, name)
+            done = await write(await self._connection.kube(), namespace, name)
+        except _Outdated as problem:
+            return Answer(status=HTTPStatus.CONFLICT, text=str(problem))
         except errors.RaybusError as problem:
             return Answer(status=HTTPStatus.UNPROCESSABLE_ENTITY, text=self._connection.describe(problem))
         finally:

@@ -168,7 +168,7 @@ class _Pages:
         """Perform a verb and answer with its effect, or with the reason why it was not performed."""
         try:
             asked = msgspec.json.decode(await request.read(), type=Request)
-        except msgspec.MsgspecError as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             return _plain(400, str(problem))
         if self._actor is None or not KEY.fullmatch(asked.service):
             return _plain(400, "service: expected NAMESPACE/RAYSERVICE, such as default/chat")

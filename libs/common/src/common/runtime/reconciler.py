@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from common.runtime.actions import Plan, earliest
@@ -41,33 +42,23 @@ class Execute(Protocol[Known, Decided]):
     def __call__(self, observed: Known, plan: Decided, *, now: datetime) -> Awaitable[datetime | None]: ...
 
 
-class Reconciler(Generic[Observed, SomePlan]):
-    """Brings objects a step nearer to their goals.
+class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
+    """Brings objects a step nearer to their goals."""
 
-    `recheck` reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew.
-    """
-
-    def __init__(
-        self,
-        observe: Observe[Observed],
-        make_plan: MakePlan[Observed, SomePlan],
-        execute: Execute[Observed, SomePlan],
-        *,
-        recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None,
-    ) -> None:
-        self._observe = observe
-        self._make_plan = make_plan
-        self._execute = execute
-        self._recheck = recheck
+    observe: Observe[Observed]
+    make_plan: MakePlan[Observed, SomePlan]
+    execute: Execute[Observed, SomePlan]
+    recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
+    """Reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew."""
 
     async def __call__(self, key: Key, *, now: datetime) -> datetime | None:
         """Reconcile one object; return when to do it again, if no change does it earlier."""
-        observed = await self._observe(key, now=now)
+        observed = await self.observe(key, now=now)
         if observed is None:
             return None
-        plan = self._make_plan(observed, now=now)
-        while self._recheck is not None and (fresh := await self._recheck(observed, plan)) is not None:
-            observed, plan = fresh, self._make_plan(fresh, now=now)
+        plan = self.make_plan(observed, now=now)
+        while self.recheck is not None and (fresh := await self.recheck(observed, plan)) is not None:
+            observed, plan = fresh, self.make_plan(fresh, now=now)
         log.debug("planned", note=plan.note, actions=len(plan.actions))
-        requeue_at = await self._execute(observed, plan, now=now)
+        requeue_at = await self.execute(observed, plan, now=now)
         return earliest(plan.requeue_at, requeue_at)

@@ -17,16 +17,13 @@ import asyncio
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable
-from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Generic, TypeVar
 
 from common.observability.meters import ReconcileMeter
 
 K = TypeVar("K", bound=Hashable)
 
-EARLY: Final = 0.001
-"""Seconds: an event loop may end a wait a clock's tick early, which must not spin."""
 NEW_IN_A_ROW: Final = 8
 """New keys in a row before one of the known ones is taken."""
 FIRST_BACKOFF: Final = 0.005
@@ -55,7 +52,6 @@ class WorkQueue(Generic[K]):
         self._is_steady = is_steady
         self._meter = meter
         self._changed = asyncio.Event()
-        self._steady_changed = asyncio.Event()
         self._new = _FairLane(group_of, size_of)
         self._known = _FairLane(group_of)
         self._steady = _FairLane(group_of)
@@ -68,11 +64,9 @@ class WorkQueue(Generic[K]):
         """Groups with keys in work, and with how many."""
         self._dirty: dict[K, float] = {}
         """Keys that were enqueued while in work, and when that was first."""
-        self._timers: list[tuple[float, int, K]] = []
-        self._due: dict[K, float] = {}
-        """The one timer of a key that counts; older entries of the heap are passed over."""
+        self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
+        """Keys that are enqueued later, and when: uvloop's handle of a time that is over does not have it."""
         self._failures: dict[K, int] = {}
-        self._order = 0
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -92,7 +86,7 @@ class WorkQueue(Generic[K]):
 
     def overdue(self, seconds: float) -> list[tuple[K, str]]:
         """Return the keys that have waited, or were in work, for longer, each with which of the two."""
-        before = asyncio.get_running_loop().time() - seconds
+        before = self._loop.time() - seconds
         states = (("waiting", self._waiting), ("in work", self._busy))
         return [(key, state) for state, keys in states for key, since in keys.items() if since < before]
 
@@ -108,6 +102,8 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, *, is_new: bool = False, is_due: bool = False) -> None:
         """Enqueue a key as soon as possible; `is_new` when its object has just been created, `is_due` when its timer has ended."""
+        if is_due:
+            del self._timers[key]
         if self.waits(key):
             return
         now = self._loop.time()
@@ -115,81 +111,69 @@ class WorkQueue(Generic[K]):
         if key in self._busy:
             self._dirty[key] = now
             return
-        lane = self._new if is_new else self._known if is_due else self._lane(key)
         self._waiting[key] = now
-        lane.put(key)
+        (self._new if is_new else self._known if is_due else self._lane(key)).put(key)
         self._changed.set()
-        if lane is self._steady:
-            self._steady_changed.set()
 
     def add_at(self, key: K, when: float) -> None:
         """Enqueue a key at a time of the event loop's clock, unless an earlier time is scheduled."""
-        if self._due.get(key, when + 1) <= when:
+        if key in self._timers and self._timers[key][0] <= when:
             return
-        self._due[key] = when
-        self._order += 1
-        heapq.heappush(self._timers, (when, self._order, key))
-        self._changed.set()
+        self._cancel_timer(key)
+        self._timers[key] = when, self._loop.call_at(when, partial(self.add, key, is_due=True))
 
     def forget(self, key: K) -> None:
         """Drop all that is known of a key; a waiting key is still taken."""
-        for known in (self._failures, self._due, self._dirty):
-            known.pop(key, None)
+        self._cancel_timer(key)
+        self._failures.pop(key, None)
+        self._dirty.pop(key, None)
 
     def _lane(self, key: K) -> "_FairLane[K]":
         """Return the lane of a known key."""
         return self._steady if self._is_steady is not None and self._is_steady(key) else self._known
 
+    def _cancel_timer(self, key: K) -> None:
+        if key in self._timers:
+            self._timers.pop(key)[1].cancel()
+
     # --- what the workers take ---------------------------------------------------------------------------------------
 
     async def take(self) -> K:
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
-        while True:
-            self._fire_timers()
-            if self._new.groups and (self._new_in_a_row < NEW_IN_A_ROW or not self._known.groups):
-                self._new_in_a_row += 1
-                return self._taken(self._new.take())
-            if self._known.groups:
-                self._new_in_a_row = 0
-                return self._taken(self._known.take())
-            await self._wait()
+        while not (self._new.groups or self._known.groups):
+            await self._change()
+        takes_new = self._new.groups and (self._new_in_a_row < NEW_IN_A_ROW or not self._known.groups)
+        self._new_in_a_row = self._new_in_a_row + 1 if takes_new else 0
+        return self._taken(self._new if takes_new else self._known)
 
     async def take_of_idle_group(self) -> K:
         """Wait for a key of a group of which no key is in work, and do as `take` does."""
         while True:
-            self._fire_timers()
             for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane.groups):
-                    return self._taken(lane.take(self._busy_groups))
-            await self._wait()
+                    return self._taken(lane, self._busy_groups)
+            await self._change()
 
     async def take_steady(self) -> K:
         """Wait for a steady key, and do as `take` does."""
         while not self._steady.groups:
-            self._steady_changed.clear()
-            await self._steady_changed.wait()
-        return self._taken(self._steady.take())
+            await self._change()
+        return self._taken(self._steady)
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
         """Report a reconcile that succeeded: forget the key's failures, and notify the workers of idle groups if its group is one now."""
         self._failures.pop(key, None)
-        began = self._busy.pop(key, None)
-        if began is not None:
-            self._meter.work.observe(self._loop.time() - began)
-            group = self._group_of(key)
-            self._busy_groups[group] -= 1
-            if self._busy_groups[group] == 0:
-                del self._busy_groups[group]
-                if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
-                    self._changed.set()
-        since = self._dirty.pop(key, None)
-        if since is not None:
-            lane = self._lane(key)
+        self._meter.work.observe(self._loop.time() - self._busy.pop(key))
+        group = self._group_of(key)
+        self._busy_groups[group] -= 1
+        if self._busy_groups[group] == 0:
+            del self._busy_groups[group]
+            if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
+                self._changed.set()
+        if (since := self._dirty.pop(key, None)) is not None:
             self._waiting[key] = since
-            lane.put(key)
+            self._lane(key).put(key)
             self._changed.set()
-            if lane is self._steady:
-                self._steady_changed.set()
         if requeue_at is not None:
             self.add_at(key, requeue_at)
 
@@ -197,31 +181,21 @@ class WorkQueue(Generic[K]):
         """Report a reconcile that failed; return the seconds until the next one, at least `after`."""
         failures = self.failures(key) + 1
         wait = max(after, backoff(failures))
-        self.done(key, requeue_at=asyncio.get_running_loop().time() + wait)
+        self.done(key, requeue_at=self._loop.time() + wait)
         self._failures[key] = failures
         return wait
 
-    async def _wait(self) -> None:
-        """Wait until a key is added, a group becomes idle, or a timer is due."""
+    async def _change(self) -> None:
+        """Wait until a key is added, or a group with keys that wait becomes idle."""
         self._changed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._timers[0][0] if self._timers else None):
-                await self._changed.wait()
+        await self._changed.wait()
 
-    def _fire_timers(self) -> None:
-        now = asyncio.get_running_loop().time() + EARLY
-        while self._timers and self._timers[0][0] <= now:
-            when, _, key = heapq.heappop(self._timers)
-            if self._due.get(key) == when:
-                del self._due[key]
-                self.add(key, is_due=True)
-
-    def _taken(self, key: K) -> K:
-        now = self._loop.time()
+    def _taken(self, lane: "_FairLane[K]", busy: Collection[Hashable] = ()) -> K:
+        key, now = lane.take(busy), self._loop.time()
         self._meter.wait.observe(now - self._waiting.pop(key))
         self._busy[key] = now
         self._busy_groups[self._group_of(key)] += 1
-        self._due.pop(key, None)
+        self._cancel_timer(key)
         return key
 
 
@@ -241,12 +215,9 @@ class _FairLane(Generic[K]):
 
     def put(self, key: K) -> None:
         """Let a key wait with the others of its group; it must not wait already."""
-        group = self._group_of(key)
-        if group not in self.groups:
-            self.groups[group] = _Group(self._size_of)
-        self.groups[group].put(key)
+        self.groups.setdefault(self._group_of(key), _Group(self._size_of)).put(key)
 
-    def take(self, busy: Collection[Hashable] = ()) -> K:
+    def take(self, busy: Collection[Hashable]) -> K:
         """Return the next key of a group that is not among the busy ones; there must be one."""
         group = next(group for group in self.groups if group not in busy)
         waiting = self.groups[group]

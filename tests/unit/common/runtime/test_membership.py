@@ -17,7 +17,7 @@ from common.clock import Clock, SystemClock
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
 from common.runtime.fence import Fence
-from common.runtime.membership import Membership
+from common.runtime.membership import Membership, PartitionFeeds
 from common.runtime.ownership import ALL
 from common.runtime.replica_leases import ReplicaLeases, name
 from support.fakes.kube import FakeKube
@@ -75,7 +75,7 @@ class HintSubscription(Hints):
         self._event.clear()
 
 
-class Workers:
+class Workers(PartitionFeeds):
     """The partitions that one replica works on."""
 
     def __init__(self) -> None:

@@ -9,14 +9,16 @@ after each renewal, and not at all once our Lease is deleted.
 import asyncio
 import contextlib
 from collections.abc import Callable, Set
-from typing import Protocol
+from functools import partial
 
 import structlog
 
 from common import errors
+from common.bus.feed import Feed
 from common.bus.hints import Hints
 from common.observability import metrics
-from common.runtime import ownership
+from common.runtime import ownership, process
+from common.runtime.controller import Controller
 from common.runtime.fence import Fence
 from common.runtime.ownership import LeaseObservation, ReplicaLease
 from common.runtime.replica_leases import ReplicaLeases
@@ -35,18 +37,30 @@ LEAVE_SECONDS = 3.0
 """Seconds to hand all over at the end, if the API server is slow."""
 
 
-class PartitionHandler(Protocol):
-    """Reconciles the held partitions."""
+class PartitionFeeds:
+    """Follows the held partitions, so that their keys are reconciled."""
+
+    def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
+        self._controller = controller
+        self._feed = feed
+        self._group = group
+        self._following: dict[int, asyncio.Task[None]] = {}
 
     def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
+        for each in sorted(partitions):
+            follow = partial(self._feed.follow, each, self._controller.hold(each))
+            self._following[each] = self._group.create_task(process.keep(f"feed of partition {each}", follow))
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those with a running reconcile."""
-        ...
+        return self._controller.stop(partitions)
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
         """Stop and forget some partitions; running reconciles may continue for `grace_seconds`."""
+        for each in partitions & self._following.keys():
+            self._following.pop(each).cancel()
+        await self._controller.release(partitions, grace_seconds=grace_seconds)
 
 
 class Membership:
@@ -55,7 +69,7 @@ class Membership:
     def __init__(
         self,
         leases: ReplicaLeases,
-        handler: PartitionHandler,
+        feeds: PartitionFeeds,
         hints: Hints,
         *,
         fence: Fence,
@@ -63,7 +77,7 @@ class Membership:
         controller: str,
     ) -> None:
         self._leases = leases
-        self._handler = handler
+        self._feeds = feeds
         self._hints = hints
         self._fence = fence
         self._now = fence.clock
@@ -111,7 +125,7 @@ class Membership:
         """Hand all over, so that others continue at once; after a failure they wait for the end of our Lease."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                busy = self._handler.stop(self._held)
+                busy = self._feeds.stop(self._held)
                 if idle := self._held - busy:
                     await self._release(idle, grace_seconds=0.0)
                 if busy:
@@ -150,7 +164,7 @@ class Membership:
             await self._acquire(change.acquire)
         written = self._mine and (self._mine.partitions, self._mine.takes_part)
         if written != (self._held, takes_part) or self._age() + LIST_SECONDS / 2 >= ownership.RENEW_SECONDS:
-            await self._write(self._held)
+            await self._write(self._mine, self._held)
 
     async def _observe(self) -> ReplicaLease | None:
         """Read all Leases; return ours."""
@@ -175,19 +189,17 @@ class Membership:
             log.warning("our Lease is gone, and all partitions with it", partitions=len(lost), lease=self._leases.name)
             metrics.HANDOVERS.labels(self._controller, "lost").inc(len(lost))
             self._is_ousted = found is not None
-            await self._handler.release(lost, grace_seconds=0.0)
+            await self._feeds.release(lost, grace_seconds=0.0)
         if self._is_ousted and found is not None and self._ours[found.name].remaining > 0:
             raise errors.Conflict(
                 f"another process renews {found.name}: give every replica an identity of its own (RAYBUS_IDENTITY)"
             )
         self._is_ousted = False
-        asked_at, takes_part = self._now(), self._is_able()
         try:  # a Lease that was found is of the process before us, in the same pod
-            self._mine = await self._leases.write(found, frozenset(), takes_part=takes_part)
+            await self._write(found, frozenset())
         except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
             await self._leases.delete(self._leases.name)
-            self._mine = await self._leases.write(None, frozenset(), takes_part=takes_part)
-        self._renew(asked_at)
+            await self._write(None, frozenset())
         await self._hints.send()
 
     async def _clear(self, expired: ReplicaLease) -> None:
@@ -203,30 +215,30 @@ class Membership:
 
     async def _acquire(self, wanted: frozenset[int]) -> None:
         """Claim partitions, and begin with those that no other replica claims."""
-        await self._write(self._held | wanted)
+        await self._write(self._mine, self._held | wanted)
         mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:
             return  # the next turn reads the reason, and begins with nothing
         won = ownership.unclaimed(wanted, self._others)
         self._held |= won
-        self._handler.acquire(won)
+        self._feeds.acquire(won)
         metrics.HANDOVERS.labels(self._controller, "taken").inc(len(won))
         log.info("partitions taken", partitions=ownership.spell(won), held=len(self._held))
         if won != wanted:
-            await self._write(self._held)
+            await self._write(self._mine, self._held)
 
     async def _hand_over(self, partitions: frozenset[int]) -> None:
         """Hand partitions over: first those without a running reconcile, then the others."""
-        busy = self._handler.stop(partitions)
+        busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
                 await self._release(part, grace_seconds=grace_seconds)
-                await self._write(self._held)
+                await self._write(self._mine, self._held)
                 await self._hints.send()
 
     async def _release(self, partitions: frozenset[int], *, grace_seconds: float) -> None:
         """Stop the reconciles of some partitions; our Lease still names them."""
-        await self._handler.release(partitions, grace_seconds=grace_seconds)
+        await self._feeds.release(partitions, grace_seconds=grace_seconds)
         self._held -= partitions
         metrics.HANDOVERS.labels(self._controller, "given").inc(len(partitions))
         log.info("partitions released", partitions=ownership.spell(partitions), held=len(self._held))
@@ -238,24 +250,17 @@ class Membership:
         """
         with contextlib.suppress(errors.RaybusError):
             try:
-                await self._write(busy, takes_part=False)
+                await self._write(self._mine, busy, takes_part=False)
             except errors.Conflict:
-                mine = await self._observe()
-                if not self._is_ours(mine):
+                if not self._is_ours(mine := await self._observe()):
                     return
-                self._mine = mine
-                await self._write(busy, takes_part=False)
+                await self._write(mine, busy, takes_part=False)
             await self._hints.send()
 
-    async def _write(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
-        """Renew our Lease, with what it is to name."""
-        if self._mine is None:
-            return
+    async def _write(self, replaced: ReplicaLease | None, partitions: Set[int], *, takes_part: bool = True) -> None:
+        """Renew our Lease, or make it where none is replaced, with what it is to name."""
         asked_at = self._now()
-        self._mine = await self._leases.write(self._mine, partitions, takes_part=takes_part and self._is_able())
-        self._renew(asked_at)
-
-    def _renew(self, asked_at: float) -> None:
+        self._mine = await self._leases.write(replaced, partitions, takes_part=takes_part and self._is_able())
         self._renewed_at = asked_at
         self._fence.open_until = asked_at + ownership.DEADLINE_SECONDS
 

@@ -6,15 +6,13 @@ partitions. A missing server is waited for, never a reason to crash. At the end 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Set
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from secrets import token_hex
 from typing import Final
 
 import msgspec
 
-from common.bus.feed import Feed
 from common.bus.hints import Hints
 from common.bus.nats import Bus
 from common.bus.sharding import Tree
@@ -23,11 +21,10 @@ from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
-from common.runtime import process
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.fence import Fence
-from common.runtime.membership import Membership
+from common.runtime.membership import Membership, PartitionFeeds
 from common.runtime.replica_leases import ReplicaLeases
 from common.settings import Settings, identity_of
 
@@ -82,27 +79,6 @@ async def _client(settings: Settings, user_agent: str) -> AsyncGenerator[KubeCli
         yield kube
     finally:
         await kube.close()
-
-
-class PartitionFeeds:
-    """Follows the partitions that are ours; implements `common.runtime.membership.PartitionHandler`."""
-
-    def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
-        self._controller = controller
-        self._feed = feed
-        self._group = group
-        self._following: dict[int, asyncio.Task[None]] = {}
-        self.stop = controller.stop
-
-    def acquire(self, partitions: Set[int]) -> None:
-        for each in sorted(partitions):
-            follow = partial(self._feed.follow, each, self._controller.hold(each))
-            self._following[each] = self._group.create_task(process.keep(f"feed of partition {each}", follow))
-
-    async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
-        for each in partitions & self._following.keys():
-            self._following.pop(each).cancel()
-        await self._controller.release(partitions, grace_seconds=grace_seconds)
 
 
 class _Replica:

@@ -6,7 +6,7 @@ dead and had its Lease deleted cannot renew it. No call may outlast the time in 
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 from hashlib import blake2b
 from typing import Final
 
@@ -57,7 +57,7 @@ class ReplicaLeases:
         answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
         return [_replica_lease(each) for each in msgspec.json.decode(answer, type=_Leases).items]
 
-    async def write(self, mine: ReplicaLease | None, partitions: frozenset[int], *, takes_part: bool) -> ReplicaLease:
+    async def write(self, mine: ReplicaLease | None, partitions: Set[int], *, takes_part: bool) -> ReplicaLease:
         """Renew our Lease with what we hold, or make it where there is none.
 
         Raises:

@@ -142,6 +142,16 @@ async def test_what_an_outcome_means(outcomes: list[Exception | float | None], r
     assert [when for when, _ in shell.reconciles] == pytest.approx(reconciles, abs=0.003)
 
 
+@pytest.mark.parametrize("problem", [errors.Forbidden, ValueError])
+async def test_a_key_that_fails_for_days_is_retried_on(problem: type[Exception]) -> None:
+    failures = 1100
+    shell = Shell(*(problem(f"failure {number}") for number in range(failures)))
+    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.synced(1)
+    await shell.run_for(30.0 * failures)
+    assert len(shell.reconciles) == failures + 1
+
+
 async def test_a_key_is_never_reconciled_twice_at_once() -> None:
     shell = Shell()
     running: list[str] = []

@@ -22,7 +22,7 @@ from common.runtime import process
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
 from common.runtime.key import FIFO, Key, Priority, Watched
-from common.runtime.work_queue import LONGEST_BACKOFF, WorkQueue
+from common.runtime.work_queue import LONGEST_BACKOFF, MOST_DOUBLINGS, WorkQueue
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -189,30 +189,27 @@ class Controller:
 
     def _failed(self, key: Key, problem: BaseException) -> None:
         """Decide when a key is reconciled again after an error."""
+        failures = min(self._queue.failures(key), MOST_DOUBLINGS)
+        least, level, traceback = 0.0, logging.WARNING, None
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
-                wait = self._queue.retry(key)
-                level = logging.WARNING if self._queue.failures(key) >= STALE_TRIES else logging.DEBUG
-                log.log(level, "the cache was stale", error=str(problem), retry_after=wait)
+                text, level = "the cache was stale", logging.WARNING if failures + 1 >= STALE_TRIES else logging.DEBUG
             case errors.NotOurs(after=after):
-                wait = self._queue.retry(key, after=after or 0.0)
-                log.debug("the partition is not surely ours", error=str(problem), retry_after=wait)
+                text, least, level = "the partition is not surely ours", after or 0.0, logging.DEBUG
             case errors.Retryable(after=after):
-                wait = self._queue.retry(key, after=after or 0.0)
-                log.warning("retrying", error=str(problem), retry_after=wait)
+                text, least = "retrying", after or 0.0
             case errors.Terminal():
-                wait = self._queue.retry(key, after=min(SLOW_RETRY, 0.25 * 2 ** self._queue.failures(key)))
-                log.warning("the user must correct this", error=str(problem), retry_after=wait)
+                text, least = "the user must correct this", min(SLOW_RETRY, 0.25 * 2**failures)
             case TimeoutError() if not self.informer.may_reconcile(key):
-                wait = self._queue.retry(key)
-                log.info("a reconcile was cancelled, because its partition goes to another replica")
+                text, level = "a reconcile was cancelled, because its partition goes to another replica", logging.INFO
             case TimeoutError():
-                wait = self._queue.retry(key, after=1.0)
-                log.error("a reconcile took too long", retry_after=wait)
+                text, least, level = "a reconcile took too long", 1.0, logging.ERROR
             case _:
-                wait = self._queue.retry(key, after=min(LONGEST_BACKOFF, 2.0 ** self._queue.failures(key)))
+                text, level, traceback = "a reconcile failed by our own fault", logging.ERROR, problem
+                least = min(LONGEST_BACKOFF, 2.0**failures)
                 self._meter.invariants.inc()
-                log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
+        wait = self._queue.retry(key, after=least)
+        log.log(level, text, error=str(problem), retry_after=wait, exc_info=traceback)
         self._meter.errors.inc()
         self._meter.retries.inc()
 

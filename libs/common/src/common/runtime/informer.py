@@ -63,12 +63,10 @@ class Informer:
         self.measure()
         return listener
 
-    def stop(self, partitions: Iterable[int]) -> None:
+    def stop(self, partitions: Set[int]) -> None:
         """Ignore some partitions from now on; none of their keys may be reconciled."""
-        for each in partitions:
-            stopped = self.followed.pop(each, None)
-            if stopped is not None:
-                stopped.is_held = False
+        for each in self.followed.keys() & partitions:
+            self.followed.pop(each).is_held = False
         self.measure()
 
     def forget(self, partitions: Set[int]) -> tuple[Objects, list[Key]]:
@@ -171,33 +169,54 @@ class _Partition:
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:
         """Put an object into the cache and enqueue the keys that it concerns."""
-        view = self._view(kind)
+        view, informer = self._view(kind), self._informer
         if view is None:
             return
         try:
             obj = msgspec.json.decode(body, type=view)
-            list(self._informer.watched.keys_of(obj))
+            list(informer.watched.keys_of(obj))
+            misfit = go_shape.misfit(obj)
+            why = f"{misfit}; the CRDs of this version admit no such value" if misfit is not None else ""
         except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
-            self._undecodable(view, kind, body, f"it does not decode: {problem!r}")
+            obj, why = None, f"it does not decode: {problem!r}"
+        if obj is None or why:
+            metrics.UNDECODABLE.labels(informer.name, kind).inc()
+            self.quarantined(kind, "", "", body=body, why=why)
             return
-        if (misfit := go_shape.misfit(obj)) is not None:
-            self._undecodable(view, kind, body, f"{misfit}; the CRDs of this version admit no such value")
-            return
-        namespace, name, cache = obj.metadata.namespace, obj.metadata.name, self._informer.cache
-        released = self._informer.quarantine.pop((kind, namespace, name))
+        namespace, name, cache = obj.metadata.namespace, obj.metadata.name, informer.cache
+        released = informer.quarantine.pop((kind, namespace, name))
         is_new = cache.get(view, namespace, name) is None
         if cache.put(obj, partition=self._number, is_reload=not self.is_synced):
             self._enqueue_keys_of(obj, trace, is_new=is_new)
-        elif view is self._informer.watched.root and cache.partition_of(view, namespace, name) == self._number:
-            self._informer.partition_of[Key(namespace, name)] = self._number
+        elif view is informer.watched.root and cache.partition_of(view, namespace, name) == self._number:
+            informer.partition_of[Key(namespace, name)] = self._number
         self._enqueue(released)
         if self._loaded is not None:
             self._loaded.add((view, namespace, name))
 
     def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
-        view = self._view(kind)
-        if view is not None:
-            self._put_in_quarantine(view, kind, ObjectMeta(namespace=namespace, name=name), body, why)
+        """Make the keys of an object with an unknown state wait; the cache keeps its last state."""
+        view, informer = self._view(kind), self._informer
+        if view is None:
+            return
+        try:
+            about = msgspec.json.decode(body, type=_Metadata)
+        except Exception:  # noqa: BLE001  (see above)
+            about = _Metadata(ObjectMeta(namespace=namespace, name=name))
+        meta = about.metadata
+        log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
+        if view is informer.watched.root:
+            keys = frozenset({Key(meta.namespace, meta.name)})
+        else:
+            known = informer.cache.get(view, meta.namespace, meta.name)
+            keys = frozenset(informer.watched.keys_of(known if known is not None else about))
+        why = f"{kind} {meta.namespace}/{meta.name} is in quarantine: {why}"
+        informer.quarantine.put((kind, meta.namespace, meta.name), Held(self._number, keys, meta, why))
+        for key in keys:
+            informer.partition_of.setdefault(key, self._number)
+        self._enqueue(keys)
+        if self._loaded is not None:
+            self._loaded.add((view, meta.namespace, meta.name))
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Take an object out of the cache and enqueue the keys that it concerned."""
@@ -206,8 +225,7 @@ class _Partition:
             return
         self._enqueue(self._informer.quarantine.pop((kind, namespace, name), partition=self._number))
         known = cache.get(view, namespace, name)
-        is_gone = cache.remove(view, namespace, name, version=version, partition=self._number)
-        if is_gone and known is not None:
+        if cache.remove(view, namespace, name, version=version, partition=self._number) and known is not None:
             self._enqueue_keys_of(known, trace)
 
     def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
@@ -242,32 +260,6 @@ class _Partition:
     def _view(self, kind: str) -> type[Object] | None:
         """Return the view of a kind; None for one that is not read."""
         return self._informer.watched.kinds.get(kind) if self.is_held else None
-
-    def _undecodable(self, view: type[Object], kind: str, body: bytes, why: str) -> None:
-        metrics.UNDECODABLE.labels(self._informer.name, kind).inc()
-        self._put_in_quarantine(view, kind, ObjectMeta(), body, why)
-
-    def _put_in_quarantine(self, view: type[Object], kind: str, meta: ObjectMeta, body: bytes, why: str) -> None:
-        """Make the keys of an object with an unknown state wait; the cache keeps its last state."""
-        informer = self._informer
-        try:
-            about = msgspec.json.decode(body, type=_Metadata)
-        except Exception:  # noqa: BLE001  (see above)
-            about = _Metadata(meta)
-        meta = about.metadata
-        log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
-        if view is informer.watched.root:
-            keys = frozenset({Key(meta.namespace, meta.name)})
-        else:
-            known = informer.cache.get(view, meta.namespace, meta.name)
-            keys = frozenset(informer.watched.keys_of(known if known is not None else about))
-        why = f"{kind} {meta.namespace}/{meta.name} is in quarantine: {why}"
-        informer.quarantine.put((kind, meta.namespace, meta.name), Held(self._number, keys, meta, why))
-        for key in keys:
-            informer.partition_of.setdefault(key, self._number)
-        self._enqueue(keys)
-        if self._loaded is not None:
-            self._loaded.add((view, meta.namespace, meta.name))
 
     def _enqueue(self, keys: Iterable[Key]) -> None:
         if self.is_synced:

@@ -39,20 +39,13 @@ def run(service: str, main: Main) -> int:
         traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signalled(main, settings))
-    except errors.InvalidSpec as problem:
-        sys.stderr.write(f"{service}: {problem}\n")
-        return MISCONFIGURED
-    except BaseExceptionGroup as problems:
-        wrong = problems.subgroup(_is_misconfigured)
-        if wrong is not None:
-            first = next(errors.leaves(wrong))
-            remedy = "; set RAYBUS_HTTP_PORT to a free port" if isinstance(first, OSError) else ""
-            sys.stderr.write(f"{service}: {first}{remedy}\n")
+    except (Exception, BaseExceptionGroup) as problem:  # the last frame: what gets here ends the process
+        causes = list(errors.leaves(problem))
+        if (wrong := next(filter(_is_misconfigured, causes), None)) is not None:
+            remedy = "; set RAYBUS_HTTP_PORT to a free port" if isinstance(wrong, OSError) else ""
+            sys.stderr.write(f"{service}: {wrong}{remedy}\n")
             return MISCONFIGURED
-        log.critical("the service failed", error=str(next(errors.leaves(problems))), exc_info=problems)
-        return FAILED
-    except Exception:  # the last frame: what gets here ends the process, with its traceback
-        log.critical("the service failed", exc_info=True)
+        log.critical("the service failed", error=str(causes[0]), exc_info=problem)
         return FAILED
     return STOPPED
 

@@ -31,10 +31,13 @@ FIRST_BACKOFF: Final = 0.005
 LONGEST_BACKOFF: Final = 30.0
 """Seconds at most. KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21)."""
 
+MOST_DOUBLINGS: Final = 40
+"""Of a wait: a thousand would be more than a float holds, and a key may fail for days."""
+
 
 def backoff(failures: int) -> float:
     """Return the seconds to wait after `failures` failures in a row: 5 ms, 10 ms, 20 ms … `LONGEST_BACKOFF`."""
-    return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 40)) if failures > 0 else 0.0
+    return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, MOST_DOUBLINGS)) if failures > 0 else 0.0
 
 
 class WorkQueue(Generic[K]):

@@ -160,8 +160,8 @@ TABLE: Final = (
         case=73,
         what="a Serve config is sent without the token",
         file=f"{COMMON}/ray/serve_api.py",
-        old="                await self._dashboard.deploy(head, body)\n",
-        new="                await self._dashboard.deploy(msgspec.structs.replace(head, token=None), body)\n",
+        old="            head = await self._head(cluster, service, memory)\n            async with self._slot(slow=memory.takes",
+        new="            head = msgspec.structs.replace(await self._head(cluster, service, memory), token=None)\n            async with self._slot(slow=memory.takes",
         test="scenario/service_reconciler/test_serve.py::test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret",
     ),
     Mutant(

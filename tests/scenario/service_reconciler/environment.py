@@ -11,13 +11,12 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from common import errors
 from common.api.opaque import Body, Json
 from common.bus.feed import Listener
 from common.clock import Clock, SystemClock
 from common.kube.resources import RAY_SERVICE
-from common.ray.dashboard import DIRECT_SECONDS, Dashboard, DirectDashboard, Head, ProxyPod
-from common.ray.ongoing import Ongoing
-from common.ray.serve_status import ServeDetails
+from common.ray.dashboard import DIRECT_SECONDS, METRICS, PROXY_HEALTH, Dashboard, DirectDashboard, Target
 from common.runtime.replica import App
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
@@ -116,21 +115,13 @@ class HangingServe:
     def __init__(self, serve: FakeServe) -> None:
         self._serve = serve
 
-    async def read(self, head: Head) -> ServeDetails:
-        await self._answering(head.service)
-        return await self._serve.read(head)
-
-    async def deploy(self, head: Head, config: Json) -> None:
-        await self._answering(head.service)
-        await self._serve.deploy(head, config)
-
-    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
-        head = self._serve.head(f"{pod.name}-svc")
-        await self._answering(f"{pod.name}-svc")
-        return head.behaviour != "silent" and await self._serve.is_proxy_healthy(pod)
-
-    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        return await self._serve.ongoing_requests(pod)
+    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+        service = f"{target.name}-svc" if target.ip else target.name
+        if path != METRICS:
+            await self._answering(service)
+        if path == PROXY_HEALTH and self._serve.head(service).behaviour == "silent":
+            raise errors.Unavailable(f"{target.name} does not answer within {DIRECT_SECONDS:g} s")
+        return await self._serve.request(target, path, most=most, config=config)
 
     async def _answering(self, service: str) -> None:
         with suppress(TimeoutError):

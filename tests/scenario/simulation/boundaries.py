@@ -15,9 +15,7 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import Resource
-from common.ray.dashboard import Head, ProxyPod
-from common.ray.ongoing import Ongoing
-from common.ray.serve_status import ServeDetails
+from common.ray.dashboard import Target
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe
@@ -199,17 +197,15 @@ class GatedServe:
         self._serve = serve
         self._at = boundaries
 
-    async def read(self, head: Head) -> ServeDetails:
-        return await self._at.read(f"read {head.service}", lambda: self._serve.read(head))
+    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+        async def call() -> bytes:
+            return await self._serve.request(target, path, most=most, config=config)
 
-    async def deploy(self, head: Head, config: Json) -> None:
-        await self._at.write(f"PUT {head.service}", lambda: self._serve.deploy(head, config), may_be_late=True)
-
-    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
-        return await self._serve.is_proxy_healthy(pod)
-
-    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        return await self._serve.ongoing_requests(pod)
+        if target.ip:
+            return await call()
+        if config is None:
+            return await self._at.read(f"read {target.name}", call)
+        return await self._at.write(f"PUT {target.name}", call, may_be_late=True)
 
 
 class SkewedClock:

@@ -8,7 +8,7 @@ from common import errors
 from common.api.opaque import Json
 from common.kube.resources import CONTROLLER_REVISION
 from common.ray import serve_config
-from common.ray.dashboard import Head
+from common.ray.dashboard import Target
 from scenario.service_reconciler.harness import Harness, Killed
 from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
 from support.builders.ray_service import a_serve_config, a_strategy
@@ -137,14 +137,15 @@ async def test_a_put_that_lands_after_its_record_was_followed_by_another_is_undo
 
 def during_the_next_put(harness: Pair, happens: Callable[[], Awaitable[None]]) -> None:
     """Let something happen while the next PUT is on its way; Ray carries it out afterwards."""
-    deploy = harness.serve.deploy
+    request = harness.serve.request
 
-    async def slow(head: Head, config: Json) -> None:
-        setattr(harness.serve, "deploy", deploy)  # noqa: B010  (a method of an instance)
-        await happens()
-        await deploy(head, config)
+    async def slow(target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+        if config is not None:
+            setattr(harness.serve, "request", request)  # noqa: B010  (a method of an instance)
+            await happens()
+        return await request(target, path, most=most, config=config)
 
-    setattr(harness.serve, "deploy", slow)  # noqa: B010
+    setattr(harness.serve, "request", slow)  # noqa: B010
 
 
 @pytest.mark.parametrize("number", range(10))

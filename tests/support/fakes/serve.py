@@ -16,9 +16,8 @@ from aiohttp import web
 from common import errors
 from common.api.opaque import Json
 from common.clock import Clock
-from common.ray.dashboard import TOKEN_HEADER, Head, ProxyPod
+from common.ray.dashboard import METRICS, TOKEN_HEADER, Target
 from common.ray.ongoing import Ongoing
-from common.ray.serve_status import ServeDetails
 
 MISSING = "missing"
 """An import path that starts like this does not exist."""
@@ -147,7 +146,7 @@ class FakeServe:
         """Tokens that came with a read or a config."""
         self.calls: list[tuple[str, str | None]] = []
         """Every read (GET) and config (PUT) with its token."""
-        self.checked: list[ProxyPod] = []
+        self.checked: list[Target] = []
         """Proxies with a health check."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
@@ -160,28 +159,31 @@ class FakeServe:
         """Return a cluster's head, made when first asked for."""
         return self.heads.setdefault(service, FakeHead(self._clock))
 
-    async def read(self, head: Head) -> ServeDetails:
-        fake = self._reachable(head.service)
-        self.tokens |= {head.token} if head.token else set()
-        self.calls.append(("GET", head.token))
-        return msgspec.convert(fake.details(), ServeDetails)
+    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+        del most
+        if target.ip:
+            return self._of_metrics(target) if path == METRICS else self._of_proxy(target)
+        fake = self._reachable(target.name)
+        self.tokens |= {target.token} if target.token else set()
+        self.calls.append(("GET" if config is None else "PUT", target.token))
+        if config is None:
+            return msgspec.json.encode(fake.details())
+        self._put(fake, target.name, config)
+        return b"{}"
 
-    async def deploy(self, head: Head, config: Json) -> None:
-        fake = self._reachable(head.service)
-        self.tokens |= {head.token} if head.token else set()
-        self.calls.append(("PUT", head.token))
+    def _put(self, fake: FakeHead, service: str, config: Json) -> None:
         self.attempts += 1
         for reported in self.on_put:
-            reported(f"put {head.service}")
+            reported(f"put {service}")
         end = self.next_puts.pop(0) if self.next_puts else "ok"
         if end == "late":
             self.under_way.append((fake, config))
         else:
             fake.deploy(config)
         if end != "ok":
-            raise errors.Unavailable(f"{head.service} does not answer within 10 s")
+            raise errors.Unavailable(f"{service} does not answer within 10 s")
         for reported in self.on_put:
-            reported(f"after put {head.service}")
+            reported(f"after put {service}")
 
     def land(self) -> None:
         """Carry out the PUTs that are late."""
@@ -189,15 +191,19 @@ class FakeServe:
             fake, config = self.under_way.pop(0)
             fake.deploy(config)
 
-    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+    def _of_proxy(self, pod: Target) -> bytes:
         self.checked.append(pod)
         cluster = pod.name.rpartition("-head")[0]
-        return self.head(f"{cluster}-head-svc").proxy_is_healthy
+        if not self.head(f"{cluster}-head-svc").proxy_is_healthy:
+            raise errors.Unavailable(f"the proxy of {pod.name} answered 500 Internal Server Error: unhealthy")
+        return b"success"
 
-    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
+    def _of_metrics(self, pod: Target) -> bytes:
         cluster = pod.name.rpartition("-")[0]
         count = self.head(f"{cluster}-head-svc").ongoing
-        return Ongoing(proxies=count) if isinstance(count, int) else count
+        if count is None:
+            raise errors.Unavailable(f"{pod.name} answered 500 Internal Server Error: boom")
+        return exposition(Ongoing(proxies=count) if isinstance(count, int) else count)
 
     def _reachable(self, service: str) -> FakeHead:
         fake = self.head(service)
@@ -208,6 +214,19 @@ class FakeServe:
                 raise errors.Unavailable(f"{service} does not answer within 2 s")
             case _:
                 return fake
+
+
+def exposition(ongoing: Ongoing) -> bytes:
+    """Return the metrics of a node with so many requests in flight, as Ray writes them."""
+    lines = [
+        "# HELP ray_node_cpu_count CPUs",
+        "ray_node_cpu_count 2.0",
+        f'ray_serve_num_ongoing_http_requests{{node_id="n0"}} {ongoing.proxies}.0',
+        f'ray_serve_replica_processing_queries{{node_id="n0"}} {ongoing.replicas}.0',
+    ]
+    processes = 1 + ongoing.has_older if ongoing.has_ha_proxy else 0
+    lines += [f"ray_serve_haproxy_process_count {processes}.0"] if processes else []
+    return "\n".join([*lines, ""]).encode()
 
 
 API_SERVER_PROXY = "/api/v1/namespaces/ns/{kind}/{target}/proxy"

@@ -45,12 +45,16 @@ async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most
     return bytes(body)
 
 
+def outside_of_strings(text: bytes) -> bytes:
+    """Return a JSON text without its strings: brackets, commas, numbers and names of constants."""
+    return b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+
+
 def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
     """Return whether a JSON text nests more than `limit` levels."""
     if text.count(b"[") + text.count(b"{") <= limit:
         return False
-    outside = b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])  # of strings
-    brackets = outside.translate(_BRACKETS, _ALL_BUT_BRACKETS)
+    brackets = outside_of_strings(text).translate(_BRACKETS, _ALL_BUT_BRACKETS)
     usual = min(limit, _USUAL)
     for _ in range(usual):
         brackets = brackets.replace(b"[]", b"")  # takes away the innermost level

@@ -49,9 +49,9 @@ class Server(FakeKube):
         event = an_event("CreatedWorkerPod", "Created worker Pod", about=("RayCluster", BLUE), at=12)
         self.put(EVENT, event)
 
-    async def request(self, _method: str, path: str, *, query: Mapping[str, str], **_more: Any) -> bytes:
+    async def request(self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any) -> bytes:
         """Answer a list of all namespaces with a field selector; there is no dashboard."""
-        if "fieldSelector" not in query:
+        if query is None:
             raise errors.Unavailable("no dashboard")
         resource = RAY_SERVICE if RAY_SERVICE.plural in path else RAY_CLUSTER
         name = query["fieldSelector"].removeprefix("metadata.name=")

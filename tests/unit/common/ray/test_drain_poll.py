@@ -4,15 +4,17 @@ import asyncio
 
 import pytest
 
+from common import errors
 from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
+from common.api.opaque import Json
 from common.ray import ongoing, serve_api
-from common.ray.dashboard import ProxyPod
+from common.ray.dashboard import Target
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import SLOW_AT_ONCE, ServeApi
 from support.fakes import virtual_time
 from support.fakes.kube import FakeKube
-from support.fakes.serve import FakeServe
+from support.fakes.serve import FakeServe, exposition
 from support.fakes.virtual_time import VirtualClock
 
 MANY = 10_000
@@ -37,14 +39,16 @@ class Slow(FakeServe):
         self.most = 0
         self.asked = 0
 
-    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        del pod
+    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+        del target, path, most, config
         self.asked += 1
         self.waiting += 1
         self.most = max(self.most, self.waiting)
         await asyncio.sleep(HANGS)
         self.waiting -= 1
-        return self._answer
+        if self._answer is None:
+            raise errors.Unavailable("boom")
+        return exposition(self._answer)
 
 
 def test_ten_thousand_pods_that_hang_hold_few_calls_for_a_short_time() -> None:

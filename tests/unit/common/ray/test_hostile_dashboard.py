@@ -17,11 +17,12 @@ from kubernetes_asyncio.client import Configuration
 from common import errors
 from common.kube.client import KubeClient
 from common.kube.resources import SECRET
-from common.ray.dashboard import Dashboard, DirectDashboard, Head, ProxiedDashboard, ProxyPod
+from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
+from support import dashboard_calls as calls
 from support.servers.loopback import ToLoopback, served
 
-HEAD = Head(namespace="tenant-a", service="demo-head-svc", port=8265, token="s3cret")
-POD = ProxyPod(namespace="tenant-a", name="demo-head", ip="127.0.0.1", port=8000)
+HEAD = calls.a_head("tenant-a", token="s3cret")
+POD = calls.a_pod("tenant-a")
 PREY = "/api/v1/namespaces/tenant-b/secrets/prod-ray"
 SECONDS = 1.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -56,7 +57,7 @@ async def test_bytes_that_are_no_text_are_an_unavailable_dashboard(way: str, sta
 
     async with hostile(way, answer) as (dashboard, _):
         with pytest.raises(errors.Unavailable):
-            await dashboard.read(HEAD)
+            await calls.read(dashboard, HEAD)
 
 
 @pytest.mark.parametrize("way", ["direct", "proxied"])
@@ -69,11 +70,11 @@ async def test_a_redirect_is_an_answer_and_not_an_address(way: str, status: int)
 
     async with hostile(way, redirect) as (dashboard, seen):
         with pytest.raises(errors.Unavailable, match=str(status)):
-            await dashboard.read(HEAD)
+            await calls.read(dashboard, HEAD)
         with pytest.raises(errors.Unavailable, match=str(status)):
-            await dashboard.deploy(HEAD, {})
-        assert not await dashboard.is_proxy_healthy(POD)
-        assert await dashboard.ongoing_requests(POD) is None
+            await calls.deploy(dashboard, HEAD, {})
+        assert not await calls.is_proxy_healthy(dashboard, POD)
+        assert await calls.ongoing_requests(dashboard, POD) is None
         assert [each.path for each in seen if each.path == PREY] == []
         assert len(seen) == 4
 
@@ -119,8 +120,8 @@ async def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked(way: s
         tracemalloc.start()
         for _ in range(4):
             with pytest.raises(errors.Unavailable, match=r"compressed \(gzip\)"):
-                await dashboard.read(HEAD)
-            assert await dashboard.ongoing_requests(POD) is None
+                await calls.read(dashboard, HEAD)
+            assert await calls.ongoing_requests(dashboard, POD) is None
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert most < 24 * 2**20
@@ -138,9 +139,9 @@ async def test_an_answer_that_does_not_end_is_cut(way: str) -> None:
     async with hostile(way, endless) as (dashboard, _):
         async with asyncio.timeout(5):
             with pytest.raises(errors.Unavailable, match="more than 4194304 bytes"):
-                await dashboard.read(HEAD)
-            assert await dashboard.ongoing_requests(POD) is None
-            assert not await dashboard.is_proxy_healthy(POD)
+                await calls.read(dashboard, HEAD)
+            assert await calls.ongoing_requests(dashboard, POD) is None
+            assert not await calls.is_proxy_healthy(dashboard, POD)
 
 
 @pytest.mark.parametrize("way", ["direct", "proxied"])
@@ -167,7 +168,7 @@ async def test_an_answer_of_an_absurd_shape_is_a_problem_in_one_line(way: str, b
 
     async with hostile(way, absurd) as (dashboard, _):
         with pytest.raises(errors.Unavailable, match=problem) as caught:
-            await dashboard.read(HEAD)
+            await calls.read(dashboard, HEAD)
     assert len(str(caught.value)) < 1_000
 
 
@@ -178,7 +179,7 @@ async def test_a_refusal_is_clipped_and_moves_no_cursor(way: str) -> None:
 
     async with hostile(way, refusal) as (dashboard, _):
         with pytest.raises(errors.Rejected) as caught:
-            await dashboard.deploy(HEAD, {})
+            await calls.deploy(dashboard, HEAD, {})
     text = str(caught.value)
     assert len(text) < 600
     assert "\x1b" not in text
@@ -191,7 +192,7 @@ async def test_metrics_of_an_absurd_shape_cost_little() -> None:
 
     async with hostile("direct", lines) as (dashboard, _):
         tracemalloc.start()
-        assert await dashboard.ongoing_requests(POD) is None
+        assert await calls.ongoing_requests(dashboard, POD) is None
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert most < 40 * 2**20

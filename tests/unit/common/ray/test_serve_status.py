@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from common import errors
 from common.ray import serve_status
 from common.ray.serve_status import ServeDetails
 
@@ -77,7 +78,7 @@ def test_all_nodes_that_serve_reports() -> None:
     ],
 )
 def test_numbers_that_ray_cannot_mean_are_no_answer(answer: str) -> None:
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(errors.Unavailable):
         serve_status.decode(answer.encode())
 
 
@@ -87,10 +88,18 @@ def test_more_applications_than_anybody_runs_are_no_answer(number: int) -> None:
     if number <= serve_status.MOST_NAMED:
         assert len(serve_status.decode(body).applications) == number
     else:
-        with pytest.raises(msgspec.DecodeError, match="more than 5000 applications and deployments"):
+        with pytest.raises(errors.Unavailable, match="more than 5000 applications and deployments"):
             serve_status.decode(body)
 
 
 def test_bytes_that_are_no_text_are_no_answer() -> None:
-    with pytest.raises(msgspec.DecodeError, match="utf-8"):
+    with pytest.raises(errors.Unavailable, match="utf-8"):
         serve_status.decode(b'{"applications": {"\xff": {}}}')
+
+
+def test_the_commas_of_tracebacks_are_no_values() -> None:
+    message = '  File "/app/main.py", line 1, in <module>\n' * 400
+    app = {"status": "DEPLOY_FAILED", "message": message}
+    body = msgspec.json.encode({"applications": {str(each): app for each in range(200)}})
+    assert body.count(b",") > serve_status.MOST_PARTS
+    assert len(serve_status.decode(body).applications) == 200

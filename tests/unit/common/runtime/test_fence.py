@@ -7,11 +7,11 @@ from common import errors
 from common.bus.nats import Bus
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import POD
-from common.ray.dashboard import DirectDashboard, Head, ProxiedDashboard
+from common.ray.dashboard import APPLICATIONS, DirectDashboard, ProxiedDashboard, Target
 from common.runtime.fence import Fence
 from common.settings import Settings
 
-HEAD = Head(namespace="ns", service="head", port=8265)
+HEAD = Target(namespace="ns", name="head", port=8265)
 
 
 class Watch:
@@ -50,8 +50,10 @@ async def test_no_write_to_the_api_server_is_sent() -> None:
             kube.patch(POD, "ns", "a", Patch(body={})),
             kube.delete(POD, "ns", "a"),
             kube.delete_collection(POD, "ns", label_selector="a=b"),
-            ProxiedDashboard(kube).deploy(HEAD, {}),
-            DirectDashboard(domain="nowhere", check_write=kube.check_write).deploy(HEAD, {}),
+            ProxiedDashboard(kube).request(HEAD, APPLICATIONS, most=1, config={}),
+            DirectDashboard(domain="nowhere", check_write=kube.check_write).request(
+                HEAD, APPLICATIONS, most=1, config={}
+            ),
         ):
             with pytest.raises(errors.NotOurs):
                 await write

@@ -27,8 +27,8 @@ from common.kube.resources import (
     illegal_name,
     label_selector,
 )
-from common.ray import goal_revision, owner, revision, serve_writer
-from common.ray.dashboard import Head, ProxiedDashboard
+from common.ray import dashboard, goal_revision, owner, revision, serve_status, serve_writer
+from common.ray.dashboard import ProxiedDashboard, Target
 from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
@@ -229,13 +229,14 @@ class _Reader:
 
     async def serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
         """Read the Serve state of all clusters with a ready head, through the API server."""
-        dashboard = ProxiedDashboard(self._kube, seconds=DASHBOARD_SECONDS)
+        through = ProxiedDashboard(self._kube, seconds=DASHBOARD_SECONDS)
         found: dict[str, ServeDetails] = {}
 
         async def ask(cluster: RayCluster) -> None:
-            head = Head(namespace=self._namespace, service=dashboard_service(cluster), port=ports.DASHBOARD)
+            head = Target(namespace=self._namespace, name=dashboard_service(cluster), port=ports.DASHBOARD)
             try:
-                found[cluster.metadata.name] = await dashboard.read(head)
+                answer = await through.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
+                found[cluster.metadata.name] = serve_status.decode(answer)
             except errors.RaybusError as problem:
                 self.unseen.add(f"Serve of {cluster.metadata.name}: {problem}")
 

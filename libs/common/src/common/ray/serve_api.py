@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -23,8 +23,8 @@ from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
-from common.ray import deployed_config, revision, serve_config, view
-from common.ray.dashboard import Dashboard, Head, ProxyPod
+from common.ray import dashboard, deployed_config, ongoing, revision, serve_config, serve_status, view
+from common.ray.dashboard import Dashboard, Target
 from common.ray.ongoing import Ongoing
 from common.ray.revision import Revision
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, ServeView
@@ -102,11 +102,11 @@ def remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
     return found
 
 
-def address(pod: Pod, port: str, default: int) -> ProxyPod:
+def address(pod: Pod, port: str, default: int) -> Target:
     """Return where a pod is asked: at the port of a name that its Ray container declares."""
     declared = (each for container in pod.spec.containers[:1] for each in container.ports)
     number = next((each.container_port for each in declared if each.name == port), default)
-    return ProxyPod(namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number)
+    return Target(namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number)
 
 
 class _Secret(msgspec.Struct, frozen=True):
@@ -116,8 +116,8 @@ class _Secret(msgspec.Struct, frozen=True):
 class ServeApi:
     """All dashboards that this replica talks to."""
 
-    def __init__(self, dashboard: Dashboard, kube: Kube, clock: Clock) -> None:
-        self._dashboard = dashboard
+    def __init__(self, dashboards: Dashboard, kube: Kube, clock: Clock) -> None:
+        self._dashboard = dashboards
         self._kube = kube
         self._clock = clock
         self._clusters: OrderedDict[str, Memory] = OrderedDict()
@@ -137,7 +137,8 @@ class ServeApi:
         try:
             head = await self._head(cluster, service, memory)
             async with self._slot(slow=memory.is_slow):
-                details = await self._dashboard.read(head)
+                answer = await self._dashboard.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
+            details = serve_status.decode(answer)
             memory.reading = Reading(details=details)
             if memory.put is not None and not memory.is_judged:  # once may be chance, so it takes the same answer twice
                 reported = deployed_config.fingerprint(details)
@@ -167,8 +168,11 @@ class ServeApi:
             return checks.answers
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
-            async with self._slot(slow=checks.is_slow):
-                answer = await self._dashboard.is_proxy_healthy(address(pod, "serve", ports.SERVE))
+            proxy = address(pod, "serve", ports.SERVE)
+            with suppress(errors.RaybusError):
+                async with self._slot(slow=checks.is_slow):
+                    await self._dashboard.request(proxy, dashboard.PROXY_HEALTH, most=dashboard.LARGEST_HEALTH)
+                answer = True
         checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
         checks.is_slow = checks.checked_at - now > SLOW
@@ -179,11 +183,13 @@ class ServeApi:
         checks = remembered(self._pods, f"metrics of {pod.metadata.uid}", Checks())
         if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
             return None
+        metrics, exposition = address(pod, "metrics", ports.METRICS), None
         async with self._slot(slow=checks.is_slow):
             began = self._clock.monotonic()
-            found = await self._dashboard.ongoing_requests(address(pod, "metrics", ports.METRICS))
+            with suppress(errors.RaybusError):
+                exposition = await self._dashboard.request(metrics, dashboard.METRICS, most=dashboard.LARGEST_METRICS)
         checks.is_slow = self._clock.monotonic() - began > SLOW
-        return found
+        return None if exposition is None else ongoing.count(exposition)
 
     async def submit(
         self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
@@ -200,7 +206,7 @@ class ServeApi:
                 body = {**body, "target_capacity": target_capacity}
             head = await self._head(cluster, service, memory)
             async with self._slot(slow=memory.takes_slowly):
-                await self._dashboard.deploy(head, body)
+                await self._dashboard.request(head, dashboard.APPLICATIONS, most=dashboard.LARGEST_STATUS, config=body)
         except errors.NotOurs:
             raise  # nothing was sent, so there is nothing to remember
         except errors.RaybusError as problem:
@@ -263,22 +269,18 @@ class ServeApi:
     def _memory(self, cluster: RayCluster) -> Memory:
         return remembered(self._clusters, cluster.metadata.uid, Memory())
 
-    async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Head:
+    async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Target:
         meta = cluster.metadata
-        name = cluster.status.head.service_name or names.head_service(meta.name)
         if service is None:
+            name = view.dashboard_service(cluster)
             raise errors.NotFound(f"the head Service {name} of RayCluster {meta.name} does not exist yet")
         if (problem := view.foreign_service(service, cluster)) is not None:
             raise errors.InvalidSpec(problem)
         port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
         if port is None:
             raise errors.InvalidSpec(f"dashboard port is not found in Service {service.metadata.name}")
-        return Head(
-            namespace=meta.namespace,
-            service=service.metadata.name,
-            port=port,
-            token=await self._token(cluster, memory),
-        )
+        token = await self._token(cluster, memory)
+        return Target(namespace=meta.namespace, name=service.metadata.name, port=port, token=token)
 
     async def _token(self, cluster: RayCluster, memory: Memory) -> str | None:
         options = cluster.spec.auth_options

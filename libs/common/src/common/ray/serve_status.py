@@ -13,7 +13,9 @@ from typing import Annotated, Any, Final, cast
 
 import msgspec
 
+from common import errors
 from common.api.opaque import Json
+from common.untrusted import clipped, outside_of_strings
 
 DEFAULT_APP: Final = "default"
 """The name under which an app without a name is shown."""
@@ -85,6 +87,8 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
         return {name or DEFAULT_APP: each for name, each in self.applications.items()}
 
 
+LONGEST_REASON: Final = 500
+"""Characters of a reason that a dashboard gives, or that its answer gives us."""
 MOST_PARTS: Final = 100_000
 """Values in one answer; ten thousand replicas have fewer."""
 MOST_NAMED: Final = 5_000
@@ -94,22 +98,30 @@ DEEPEST: Final = 64
 
 
 def decode(body: bytes) -> ServeDetails:
-    """Read an untrusted answer; `msgspec.DecodeError` for one that is no Serve status, or too rich."""
-    if sum(body.count(each) for each in (b"{", b"[", b",")) > MOST_PARTS:
-        raise msgspec.DecodeError(f"it has more than {MOST_PARTS} values")
+    """Read an untrusted answer; `Unavailable` for one that is no Serve status, or too rich."""
+    if _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS:  # a traceback has many commas
+        raise _absurd(f"it has more than {MOST_PARTS} values")
     try:
         details = msgspec.json.decode(body, type=ServeDetails)
     except RecursionError:
-        raise msgspec.DecodeError("it is nested too deeply") from None
-    except UnicodeDecodeError as problem:  # which msgspec raises as it is
-        raise msgspec.DecodeError(str(problem)) from None
+        raise _absurd("it is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:  # the latter msgspec raises as it is
+        raise _absurd(str(problem)) from problem
     if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
-        raise msgspec.DecodeError(f"it has more than {MOST_NAMED} applications and deployments")
+        raise _absurd(f"it has more than {MOST_NAMED} applications and deployments")
     opaque = [details.http_options, details.grpc_options]
     opaque += [each.deployed_app_config for each in details.applications.values()]
     if any(True for _ in islice(levels(opaque), DEEPEST, None)):
-        raise msgspec.DecodeError(f"it is nested deeper than {DEEPEST} levels")
+        raise _absurd(f"it is nested deeper than {DEEPEST} levels")
     return details
+
+
+def _parts(text: bytes) -> int:
+    return sum(text.count(each) for each in (b"{", b"[", b","))
+
+
+def _absurd(problem: str) -> errors.Unavailable:
+    return errors.Unavailable(f"the dashboard's answer is not Serve status: {clipped(problem, LONGEST_REASON)}")
 
 
 def levels(values: list[Any]) -> Iterator[list[Any]]:

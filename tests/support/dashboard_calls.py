@@ -1,0 +1,46 @@
+"""The calls that raybus makes to a dashboard and to pods, as `ServeApi` makes them, over any way to them."""
+
+from common import ports
+from common.api.core import Pod, PodStatus
+from common.api.meta import ObjectMeta
+from common.api.opaque import Json
+from common.ray import serve_status
+from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS, STATUS, Dashboard, Target
+from common.ray.ongoing import Ongoing
+from common.ray.serve_api import ServeApi
+from common.ray.serve_status import ServeDetails
+from support.fakes.clock import FakeClock
+from support.fakes.kube import FakeKube
+
+
+def a_head(namespace: str, *, token: str | None = None) -> Target:
+    """Return the dashboard behind a head's Service."""
+    return Target(namespace=namespace, name="demo-head-svc", port=ports.DASHBOARD, token=token)
+
+
+def a_pod(namespace: str) -> Pod:
+    """Return a pod that runs on loopback."""
+    return Pod(
+        metadata=ObjectMeta(name="demo-head", namespace=namespace, uid="demo-head-uid"),
+        status=PodStatus(phase="Running", pod_ip="127.0.0.1"),
+    )
+
+
+async def read(dashboard: Dashboard, head: Target) -> ServeDetails:
+    """Read the state of all applications."""
+    return serve_status.decode(await dashboard.request(head, STATUS, most=LARGEST_STATUS))
+
+
+async def deploy(dashboard: Dashboard, head: Target, config: Json) -> None:
+    """Replace the whole Serve config."""
+    await dashboard.request(head, APPLICATIONS, most=LARGEST_STATUS, config=config)
+
+
+async def is_proxy_healthy(dashboard: Dashboard, pod: Pod) -> bool:
+    """Check a pod's proxy once."""
+    return await ServeApi(dashboard, FakeKube(), FakeClock()).check_proxy(pod, max_age=0) == (True,)
+
+
+async def ongoing_requests(dashboard: Dashboard, pod: Pod) -> Ongoing | None:
+    """Read a pod's requests in flight."""
+    return await ServeApi(dashboard, FakeKube(), FakeClock()).ongoing_requests(pod)

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from cluster_reconciler.wiring import keys_of, priority
+from cluster_reconciler.wiring import keys_of, rank
 from common.api.meta import OwnerReference
 from common.api.ray_cluster import RayClusterStatus
 from common.runtime.cache import Cache
@@ -51,7 +51,5 @@ def test_a_cluster_that_had_all_its_pods_is_steady(status: dict[str, object], *,
     cache = Cache()
     cluster = msgspec.structs.replace(a_ray_cluster(), status=msgspec.convert(status, RayClusterStatus))
     cache.put(cluster)
-    judge = priority(cache).is_steady
-    assert judge is not None
-    assert judge(Key("ns", "c")) is is_steady
-    assert not judge(Key("ns", "another"))
+    assert rank(Key("ns", "c"), cache).is_steady is is_steady
+    assert not rank(Key("ns", "another"), cache).is_steady

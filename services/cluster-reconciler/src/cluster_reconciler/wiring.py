@@ -19,7 +19,7 @@ from cluster_reconciler.reasons import State
 from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.core import Job, Pod, Service
-from common.api.ray_cluster import RayCluster, RayClusterStatus
+from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_CLUSTER
@@ -28,7 +28,7 @@ from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
-from common.runtime.key import Key, Priority, Watched
+from common.runtime.key import Key, Rank, Watched
 from common.runtime.reconciler import Reconciler
 from common.settings import Settings
 
@@ -69,7 +69,7 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
             Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of),
             cache=cache,
             clock=clock,
-            priority=priority(cache),
+            rank=partial(rank, cache=cache),
             forget=[forget],
             report_quarantine=events.report_quarantine,
         ),
@@ -95,19 +95,13 @@ def keys_of(obj: Object) -> Iterator[Key]:
             yield Key(meta.namespace, owner.name)
 
 
-def priority(cache: Cache) -> Priority:
-    """Return the order of clusters: the smallest of new ones first, and those for which the last reconcile found all that was wanted."""
-
-    def size_of(key: Key) -> int:
-        cluster = cache.get(RayCluster, key.namespace, key.name)
-        return 0 if cluster is None else compute.desired_workers(cluster)
-
-    def is_steady(key: Key) -> bool:
-        cluster = cache.get(RayCluster, key.namespace, key.name)
-        status = RayClusterStatus() if cluster is None else cluster.status
-        return status.state == State.READY and status.ready_worker_replicas == status.desired_worker_replicas
-
-    return Priority(size_of=size_of, is_steady=is_steady)
+def rank(key: Key, cache: Cache) -> Rank:
+    """Return the order of a cluster: the smallest of new ones first; steady where the last reconcile found all that was wanted."""
+    cluster = cache.get(RayCluster, key.namespace, key.name)
+    if cluster is None:
+        return Rank(size=0)
+    is_complete = cluster.status.ready_worker_replicas == cluster.status.desired_worker_replicas
+    return Rank(compute.desired_workers(cluster), is_steady=cluster.status.state == State.READY and is_complete)
 
 
 async def main(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from common.clock import SystemClock
 from common.runtime import trace
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
-from common.runtime.key import FIFO, Key, Priority, Watched
+from common.runtime.key import Key, Rank, Watched
 
 pytestmark = pytest.mark.looptime
 
@@ -32,11 +32,14 @@ class Shell:
     """A controller with a script of outcomes for its reconciles."""
 
     def __init__(
-        self, *outcomes: BaseException | float | None, priority: Priority = FIFO, hangs_at: str = "nothing"
+        self,
+        *outcomes: BaseException | float | None,
+        rank: Callable[[Key], Rank] | None = None,
+        hangs_at: str = "nothing",
     ) -> None:
         self.cache = Cache()
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
-        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), priority=priority)
+        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), rank=rank)
         self._hangs_at = hangs_at
         self.partition = self.controller.hold(0)
         self.reconciles: list[tuple[float, str]] = []
@@ -190,7 +193,7 @@ async def test_a_new_object_is_reconciled_before_known_objects() -> None:
 
 
 async def test_a_key_at_rest_is_reconciled_while_every_other_reconcile_hangs() -> None:
-    shell = Shell(priority=Priority(is_steady=lambda key: key.name.startswith("rested")), hangs_at="new")
+    shell = Shell(rank=lambda key: Rank(is_steady=key.name.startswith("rested")), hangs_at="new")
     for number in range(3):
         shell.partition.changed("Pod", a_pod(f"new{number}"), trace="")
     shell.partition.changed("Pod", a_pod("rested"), trace="")

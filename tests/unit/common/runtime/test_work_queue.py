@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from common.observability.meters import ReconcileMeter
-from common.runtime.key import one_size
+from common.runtime.key import Rank
 from common.runtime.work_queue import NEW_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -21,12 +21,12 @@ def in_one_group(_key: str) -> Hashable:
 def a_queue(
     *,
     group_of: Callable[[str], Hashable] = in_one_group,
-    size_of: Callable[[str], int] = one_size,
-    is_steady: Callable[[str], bool] | None = None,
+    size_of: Callable[[str], int] = lambda _key: 1,
+    is_steady: Callable[[str], bool] = lambda _key: False,
     meter: ReconcileMeter | None = None,
 ) -> WorkQueue[str]:
     meter = meter or ReconcileMeter("test")
-    return WorkQueue(group_of=group_of, size_of=size_of, is_steady=is_steady, meter=meter)
+    return WorkQueue(group_of=group_of, rank=lambda key: Rank(size_of(key), is_steady(key)), meter=meter)
 
 
 async def test_a_key_asked_for_twice_is_taken_once() -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence, Set
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
@@ -21,11 +21,10 @@ from common.observability.meters import ReconcileMeter
 from common.runtime import process
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
-from common.runtime.key import FIFO, Key, Priority, Watched
+from common.runtime.key import Key, Rank, Watched
 from common.runtime.work_queue import LONGEST_BACKOFF, MOST_DOUBLINGS, WorkQueue
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
 TIME_LIMIT = 60.0
 """Seconds that one reconcile may take."""
@@ -62,7 +61,7 @@ class Controller:
         *,
         cache: Cache,
         clock: Clock,
-        priority: Priority = FIFO,
+        rank: Callable[[Key], Rank] | None = None,
         forget: Sequence[Forget] = (),
         report_quarantine: ReportQuarantine | None = None,
     ) -> None:
@@ -71,13 +70,7 @@ class Controller:
         self._forget = forget
         self._report_quarantine = report_quarantine
         self._meter = ReconcileMeter(name)
-        self._has_steady_lane = priority.is_steady is not None
-        self._queue: WorkQueue[Key] = WorkQueue(
-            group_of=lambda key: key.namespace,
-            size_of=_unless_it_fails(priority.size_of, 1),
-            is_steady=priority.is_steady and _unless_it_fails(priority.is_steady, False),  # noqa: FBT003  (an answer)
-            meter=self._meter,
-        )
+        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, rank=rank, meter=self._meter)
         self._meter.follow(self._queue.__len__, self._queue.longest_wait, self._queue.under_way)
         self.enqueue = self._queue.add
         """Enqueues a key for a reason that no message brings."""
@@ -120,7 +113,7 @@ class Controller:
         While the bus is silent `guard` reconciles the keys that are due.
         """
         lanes = [self._queue.take, self._queue.take_of_idle_group]
-        lanes += [self._queue.take_steady] if self._has_steady_lane else []
+        lanes += [self._queue.take_steady] if self._queue.has_steady_lane else []
         self._meter.workers.set(workers * len(lanes))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
@@ -219,15 +212,3 @@ def _cause(problem: Exception) -> Exception:
     found = list(errors.leaves(problem))
     known = [each for each in found if isinstance(each, errors.RaybusError)]
     return known[0] if len(known) == len(found) else problem
-
-
-def _unless_it_fails(ask: Callable[[Key], T], otherwise: T) -> Callable[[Key], T]:
-    """Keep an object that cannot be judged from stopping the queue: its reconcile reports the problem."""
-
-    def answer(key: Key) -> T:
-        try:
-            return ask(key)
-        except Exception:  # noqa: BLE001  (whatever it is, it is one key's)
-            return otherwise
-
-    return answer

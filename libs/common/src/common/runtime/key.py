@@ -5,7 +5,6 @@ An object is in quarantine from the message that declares it, or that does not d
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Final
 
 import msgspec
 
@@ -37,21 +36,14 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     keys_of: KeysOf
 
 
-def one_size(_key: object) -> int:
-    """Give all keys the same size."""
-    return 1
+class Rank(msgspec.Struct, frozen=True):
+    """The place of a key in the work queue, judged when it begins to wait."""
 
-
-class Priority(msgspec.Struct, frozen=True, kw_only=True):
-    """Order of keys in the work queue; called when a key begins to wait."""
-
-    size_of: Callable[[Key], int] = one_size
+    size: int = 1
     """Amount of work of a new key."""
-    is_steady: Callable[[Key], bool] | None = None
-    """Whether a key had reached its goal before it was enqueued: such keys get workers of their own."""
+    is_steady: bool = False
+    """Whether it had reached its goal before it was enqueued: such keys get workers of their own."""
 
-
-FIFO: Final = Priority()
 
 Named = tuple[str, str, str]
 """An object by its kind, namespace and name."""

@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from typing import Final, Generic, TypeVar
 
 from common.observability.meters import ReconcileMeter
+from common.runtime.key import Rank
 
 K = TypeVar("K", bound=Hashable)
 
@@ -47,15 +48,15 @@ class WorkQueue(Generic[K]):
         self,
         *,
         group_of: Callable[[K], Hashable],
-        size_of: Callable[[K], int],
-        is_steady: Callable[[K], bool] | None,
+        rank: Callable[[K], Rank] | None,
         meter: ReconcileMeter,
     ) -> None:
         self._group_of = group_of
-        self._is_steady = is_steady
+        self._rank_of = rank
+        self.has_steady_lane = rank is not None
         self._meter = meter
         self._changed = asyncio.Event()
-        self._new = _FairLane(group_of, size_of)
+        self._new = _FairLane(group_of, by_size=True)
         self._known = _FairLane(group_of)
         self._steady = _FairLane(group_of)
         self._new_in_a_row = 0
@@ -114,8 +115,9 @@ class WorkQueue(Generic[K]):
         if key in self._busy:
             self._dirty[key] = now
             return
-        self._waiting[key] = now
-        (self._new if is_new else self._known if is_due else self._lane(key)).put(key)
+        self._waiting[key], rank = now, self._rank(key)
+        lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
+        lane.put(key, rank.size)
         self._changed.set()
 
     def add_at(self, key: K, when: float) -> None:
@@ -131,9 +133,11 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
         self._dirty.pop(key, None)
 
-    def _lane(self, key: K) -> "_FairLane[K]":
-        """Return the lane of a known key."""
-        return self._steady if self._is_steady is not None and self._is_steady(key) else self._known
+    def _rank(self, key: K) -> Rank:
+        try:
+            return Rank() if self._rank_of is None else self._rank_of(key)
+        except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
+            return Rank()
 
     def _cancel_timer(self, key: K) -> None:
         if key in self._timers:
@@ -174,8 +178,8 @@ class WorkQueue(Generic[K]):
             if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
                 self._changed.set()
         if (since := self._dirty.pop(key, None)) is not None:
-            self._waiting[key] = since
-            self._lane(key).put(key)
+            self._waiting[key], rank = since, self._rank(key)
+            (self._steady if rank.is_steady else self._known).put(key, rank.size)
             self._changed.set()
         if requeue_at is not None:
             self.add_at(key, requeue_at)
@@ -206,19 +210,19 @@ class _FairLane(Generic[K]):
     """Keys that wait, taken in a fair order: round-robin over groups, first in first out within a group.
 
     So a namespace with a thousand keys delays a single key of another one by one reconcile, not by a thousand (design rule 10). With
-    `size_of` a group alternates between its oldest and its smallest key: a small cluster does not wait for many larger ones, a cluster
+    `by_size` a group alternates between its oldest and its smallest key: a small cluster does not wait for many larger ones, a cluster
     of the same size does not wait for all that came before it, and each of the others waits at most twice as long.
     """
 
-    def __init__(self, group_of: Callable[[K], Hashable], size_of: Callable[[K], int] | None = None) -> None:
+    def __init__(self, group_of: Callable[[K], Hashable], *, by_size: bool = False) -> None:
         self._group_of = group_of
-        self._size_of = size_of
+        self._has_sizes = by_size
         self.groups: OrderedDict[Hashable, _Group[K]] = OrderedDict()
         """Those with a key that waits, in order of their next turn."""
 
-    def put(self, key: K) -> None:
+    def put(self, key: K, size: int) -> None:
         """Let a key wait with the others of its group; it must not wait already."""
-        self.groups.setdefault(self._group_of(key), _Group(self._size_of)).put(key)
+        self.groups.setdefault(self._group_of(key), _Group(by_size=self._has_sizes)).put(key, size)
 
     def take(self, busy: Collection[Hashable]) -> K:
         """Return the next key of a group that is not among the busy ones; there must be one."""
@@ -233,8 +237,8 @@ class _FairLane(Generic[K]):
 
 
 class _Group(Generic[K]):
-    def __init__(self, size_of: Callable[[K], int] | None) -> None:
-        self._size_of = size_of
+    def __init__(self, *, by_size: bool) -> None:
+        self._has_sizes = by_size
         self.keys: OrderedDict[K, None] = OrderedDict()
         """In the order of arrival."""
         self._by_size: list[tuple[int, int, K]] = []
@@ -242,17 +246,17 @@ class _Group(Generic[K]):
         self._arrivals = 0
         self._smallest_is_next = False
 
-    def put(self, key: K) -> None:
+    def put(self, key: K, size: int) -> None:
         self.keys[key] = None
-        if self._size_of is not None:
+        if self._has_sizes:
             self._arrivals += 1
-            heapq.heappush(self._by_size, (self._size_of(key), -self._arrivals, key))
+            heapq.heappush(self._by_size, (size, -self._arrivals, key))
 
     def take(self) -> K:
         key = next(iter(self.keys))
         if self._smallest_is_next:
             while (key := heapq.heappop(self._by_size)[2]) not in self.keys:
                 pass
-        self._smallest_is_next = self._size_of is not None and not self._smallest_is_next
+        self._smallest_is_next = self._has_sizes and not self._smallest_is_next
         del self.keys[key]
         return key

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from cluster_reconciler import plan
-from cluster_reconciler.actions import ClusterPlan
+from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods, head
-from cluster_reconciler.pods.all_pods import AllPods
-from cluster_reconciler.pods.head import HeadDecision, HeadMove
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
+from common.kube.resources import POD
+from common.runtime.actions import DeleteCollection
 from common.runtime.cache import Cache
 from scenario.cluster_reconciler.chaos import Chaos
 from scenario.cluster_reconciler.laws import Violation
@@ -71,7 +71,9 @@ async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.Mon
 
 async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos()
-    monkeypatch.setattr(all_pods, "suspension", always(AllPods.DELETE))
+    end = ClusterPlan(actions=step(DeleteCollection(resource=POD, selector={labels.CLUSTER: "c"})), note="mutated")
+    phases = tuple(always(end) if each is all_pods.suspend else each for each in plan.PHASES)
+    monkeypatch.setattr(plan, "PHASES", phases)
     chaos.owners[0].restart()
     with pytest.raises(BaseExceptionGroup) as caught:
         await chaos.owners[0].reconcile()
@@ -79,8 +81,7 @@ async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: py
 
 
 async def test_a_cluster_that_stays_without_a_head_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = HeadDecision(move=HeadMove.KEEP, note="mutated")
-    monkeypatch.setattr(head, "decide", always(keep))
+    monkeypatch.setattr(head, "decide", always(Continue(note="mutated")))
     with pytest.raises(Violation, match="0 heads"):
         await a_chaos()
 
@@ -101,12 +102,12 @@ async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_names_that_two_owners_draw_apart_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Namer.pod
+    drawn = Namer.draw
 
-    def pod(self: Namer, prefix: str, group: str, place: str = "") -> str:
-        return drawn(self, prefix, group, f"{place}{id(self)}")
+    def draw(self: Namer, prefix: str, group: str, place: str = "", *, hosts: int = 1) -> tuple[list[str], str]:
+        return drawn(self, prefix, group, f"{place}{id(self)}", hosts=hosts)
 
-    monkeypatch.setattr(Namer, "pod", pod)
+    monkeypatch.setattr(Namer, "draw", draw)
     chaos = Chaos()
     chaos.apply(a_spec())
     for owner in chaos.owners:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+from cluster_reconciler.actions import ClusterPlan, Continue
 from cluster_reconciler.observed import Observed
 from common import labels
 from common.api.core import (
@@ -21,6 +22,7 @@ from common.api.core import (
 )
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
+from common.runtime.actions import Action
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.clock import FakeClock
 
@@ -106,3 +108,8 @@ def an_observation(*pods: Pod, cluster: RayCluster | None = None, **fields: Any)
     """Build what a reconcile has observed: a cluster, these pods and its head Service."""
     defaults: dict[str, Any] = {"cluster": cluster or a_ray_cluster(), "head_services": (a_head_service(),)}
     return Observed(**{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)))
+
+
+def actions_of(plan: ClusterPlan | Continue) -> list[Action]:
+    """Return the actions of all steps of a plan, or of one phase of it."""
+    return [each for step in plan.actions for each in step.actions]

@@ -1,7 +1,11 @@
-"""What only this service's plans ask for. `execute.py` does it; all other actions are in `common.runtime.actions`."""
+"""Plans of this service, and the action that only they have. `execute.py` does it; all others are in `common.runtime.actions`."""
 
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler.reasons import Failure
 from cluster_reconciler.resources.node import ReplicaIndex
-from cluster_reconciler.status.conditions import Failure
 from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import POD
 from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Plan
@@ -26,6 +30,13 @@ class CreateWorker(Action, frozen=True, kw_only=True):
         return f"create Pod {self.name}"
 
 
+class Continue(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of a phase, after which the next phase decides."""
+
+    actions: tuple[Parallel, ...] = ()
+    note: str = ""
+
+
 class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """What to do now, in order, and what the status needs to know about it."""
 
@@ -40,6 +51,9 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """Whether the plan is one batch of a larger change: the key is requeued at once, behind the keys that wait."""
     is_periodic: bool = True
     """Whether the periodic reconcile applies."""
+
+
+NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
 def is_of_pod(action: Action) -> bool:

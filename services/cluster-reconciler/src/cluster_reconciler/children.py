@@ -6,13 +6,14 @@ afterwards, and the owner of the GCS volume claim (spec raycluster §8; acceptan
 """
 
 import hashlib
+from collections.abc import Iterator
 
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import step
+from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.observed import Child, Observed, Situation
 from cluster_reconciler.resources import (
     auth,
     autoscaler,
@@ -40,30 +41,26 @@ from common.kube.resources import (
     Resource,
 )
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, ActionEvents, Create, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
+from common.runtime.actions import Action, ActionEvents, Create, Delete, EmitEvent, IfExists, Refuse, Replace
 
 
-def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
-    """Return the children that have to be looked up at the API server."""
-    found: list[Child] = []
+def looked_up(cluster: RayCluster, config: Config) -> Iterator[Child]:
+    """Yield the children that have to be looked up at the API server."""
     if traits.is_autoscaling(cluster):
-        found += [
-            Child(SERVICE_ACCOUNT, autoscaler.service_account_name(cluster)),
-            Child(ROLE, autoscaler.role_name(cluster)),
-            Child(ROLE_BINDING, autoscaler.role_name(cluster)),
-        ]
+        yield Child(SERVICE_ACCOUNT, autoscaler.service_account_name(cluster))
+        yield Child(ROLE, autoscaler.role_name(cluster))
+        yield Child(ROLE_BINDING, autoscaler.role_name(cluster))
     if ingress.is_needed(cluster) and config.uses_routes:
-        found.append(Child(ROUTE, ingress.route_name(cluster)))
+        yield Child(ROUTE, ingress.route_name(cluster))
     elif ingress.is_needed(cluster):
-        found.append(Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster))))
+        yield Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster)))
     if graceful_drain.is_on(cluster, config):
-        found.append(Child(CONFIG_MAP, graceful_drain.config_map_name(cluster)))
+        yield Child(CONFIG_MAP, graceful_drain.config_map_name(cluster))
     if auth.needs_secret(cluster):
-        found.append(Child(SECRET, auth.secret_name(cluster)))
+        yield Child(SECRET, auth.secret_name(cluster))
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
         wanted = digest(gcs_fault_tolerance.build_claim(cluster))
-        found.append(Child(PERSISTENT_VOLUME_CLAIM, gcs_fault_tolerance.claim_name(cluster), wanted))
-    return tuple(found)
+        yield Child(PERSISTENT_VOLUME_CLAIM, gcs_fault_tolerance.claim_name(cluster), wanted)
 
 
 def digest(body: Body) -> str:
@@ -71,138 +68,132 @@ def digest(body: Body) -> str:
     return hashlib.sha1(msgspec.json.encode(body, order="sorted"), usedforsecurity=False).hexdigest()
 
 
-def steps(observed: Observed, config: Config) -> tuple[Parallel, ...]:
-    """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
-    absent = {child.resource for child in observed.absent}
-    listed = observed.network_policies
-    rest = (*_lacking(observed, absent), *_unfit(observed), *_services(observed, config))
-    return (
+def create(situation: Situation) -> Continue | ClusterPlan:
+    """Create all that is absent: first what the head's identity needs, then what pods refer to, then what only users need.
+
+    A pod that relied on what a deleted cluster of the same name left behind would be refused.
+    """
+    observed, cluster = situation.observed, situation.cluster
+    absent, listed = {child.resource for child in observed.absent}, observed.network_policies
+    rest = (*_lacking(observed, absent), *_unfit(observed), *_services(situation))
+    actions = (
         *step(*_identity(observed, absent)),
         *step(*rest),
         *step(*_ingress_or_route(observed, absent), is_side=True),
-        *step(*(() if listed is None else policies(observed.cluster, listed)), is_side=True),
+        *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
     )
-
-
-def left_behind(observed: Observed) -> str | None:
-    """Return which children of a deleted cluster of the same name are not gone yet: a pod that relied on them would be refused."""
     if not observed.predecessors:
-        return None
-    namespace = observed.cluster.metadata.namespace
-    names = ", ".join(sorted(f"{each.resource.kind} {namespace}/{each.name}" for each in observed.predecessors))
-    return f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
+        return Continue(actions=actions)
+    place = cluster.metadata.namespace
+    names = ", ".join(sorted(f"{each.resource.kind} {place}/{each.name}" for each in observed.predecessors))
+    fault = f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
+    return ClusterPlan(actions=actions, fault=fault, note=fault)
 
 
-def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> list[Action]:
-    """Return what is done about NetworkPolicies, given all that carry the cluster's label."""
+def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
+    """Yield what is done about NetworkPolicies, given all that carry the cluster's label."""
     wanted = network_policy.build(cluster)
     own = {each["metadata"]["name"]: each for each in listed if owner.controls(cluster, each)}
     foreign = {each["metadata"]["name"] for each in listed} - own.keys()
-    found: list[Action] = []
     for name, body in wanted.items():
         if name in foreign:
-            found.append(Refuse(event=events.NETWORK_POLICY_TAKEN.about(cluster, name)))
+            yield Refuse(event=events.NETWORK_POLICY_TAKEN.about(cluster, name))
         elif name not in own:
-            found.append(_create(cluster, NETWORK_POLICY, body, if_exists=IfExists.NEED_OWN))
+            yield _create(cluster, NETWORK_POLICY, body, if_exists=IfExists.NEED_OWN)
         elif (changed := network_policy.updated(body, own[name])) is not None:
             report = events.UPDATED_NETWORK_POLICY.about(cluster, name)
-            found.append(Replace(resource=NETWORK_POLICY, body=changed, events=report))
+            yield Replace(resource=NETWORK_POLICY, body=changed, events=report)
     for name, have in own.items():
         if name not in wanted:
             report = events.DELETED_NETWORK_POLICY.about(cluster, name)
-            found.append(Delete(resource=NETWORK_POLICY, name=name, uid=have["metadata"]["uid"], events=report))
-    return found
+            yield Delete(resource=NETWORK_POLICY, name=name, uid=have["metadata"]["uid"], events=report)
 
 
-def _identity(observed: Observed, absent: set[Resource]) -> list[Action]:
-    """Return the creation of the ServiceAccount and the Role of the head."""
+def _identity(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
+    """Yield the creation of the ServiceAccount and the Role of the head."""
     cluster, have = observed.cluster, observed.found.get(ROLE)
+    account = autoscaler.users_service_account(cluster)
     if have is not None and not owner.controls(cluster, have):
-        return [Refuse(event=events.ROLE_TAKEN.about(cluster, autoscaler.role_name(cluster)))]
-    found: list[Action] = []
-    if SERVICE_ACCOUNT in absent:
-        if account := autoscaler.users_service_account(cluster):
-            return [Refuse(event=events.SERVICE_ACCOUNT_MISSING.about(cluster, account=account))]
-        found.append(_create(cluster, SERVICE_ACCOUNT, autoscaler.service_account(cluster)))
-    if ROLE in absent:
-        found.append(_create(cluster, ROLE, autoscaler.role(cluster), if_exists=IfExists.NEED_OWN))
-    return found
+        yield Refuse(event=events.ROLE_TAKEN.about(cluster, autoscaler.role_name(cluster)))
+    elif SERVICE_ACCOUNT in absent and account:
+        yield Refuse(event=events.SERVICE_ACCOUNT_MISSING.about(cluster, account=account))
+    else:
+        if SERVICE_ACCOUNT in absent:
+            yield _create(cluster, SERVICE_ACCOUNT, autoscaler.service_account(cluster))
+        if ROLE in absent:
+            yield _create(cluster, ROLE, autoscaler.role(cluster), if_exists=IfExists.NEED_OWN)
 
 
-def _lacking(observed: Observed, absent: set[Resource]) -> list[Action]:
-    """Return the creation of what pods refer to; that of the RoleBinding once the Role is known to be ours."""
-    cluster, found = observed.cluster, list[Action]()
+def _lacking(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
+    """Yield the creation of what pods refer to; that of the RoleBinding once the Role is known to be ours."""
+    cluster = observed.cluster
     if ROLE_BINDING in absent:
-        found.append(_create(cluster, ROLE_BINDING, autoscaler.role_binding(cluster)))
+        yield _create(cluster, ROLE_BINDING, autoscaler.role_binding(cluster))
     if CONFIG_MAP in absent:
         report = ActionEvents(failure=events.NO_DRAIN.about(cluster, problem="its ConfigMap cannot be created, "))
         body = graceful_drain.config_map(cluster)
-        found.append(Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN))
+        yield Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN)
     if SECRET in absent:
         secret = auth.secret(cluster, token=observed.token)
-        found.append(Create(resource=SECRET, body=secret, if_exists=IfExists.ACCEPT))
+        yield Create(resource=SECRET, body=secret, if_exists=IfExists.ACCEPT)
     if PERSISTENT_VOLUME_CLAIM in absent:
         if claim := gcs_fault_tolerance.claim_options(cluster).claim_name:
-            found.append(EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=claim)))
+            yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=claim))
         else:
-            found.append(_create(cluster, PERSISTENT_VOLUME_CLAIM, gcs_fault_tolerance.build_claim(cluster)))
-    return found
+            yield _create(cluster, PERSISTENT_VOLUME_CLAIM, gcs_fault_tolerance.build_claim(cluster))
 
 
-def _unfit(observed: Observed) -> list[Action]:
-    """Return what is done about a ConfigMap and a volume claim that are not as they should be."""
-    cluster, found = observed.cluster, list[Action]()
+def _unfit(observed: Observed) -> Iterator[Action]:
+    """Yield what is done about a ConfigMap and a volume claim that are not as they should be."""
+    cluster = observed.cluster
     module, name = observed.found.get(CONFIG_MAP), graceful_drain.config_map_name(cluster)
     if module is not None and not owner.controls(cluster, module):  # pods would run what it holds
         problem = (
             f"ConfigMap {cluster.metadata.namespace}/{name} already exists and is not owned by this RayCluster; "
             f"rename it, or set {labels.GRACEFUL_DRAIN} to false"
         )
-        found.append(Refuse(event=events.NO_DRAIN.about(cluster, problem=problem)))
+        yield Refuse(event=events.NO_DRAIN.about(cluster, problem=problem))
     have, name = observed.found.get(PERSISTENT_VOLUME_CLAIM), gcs_fault_tolerance.claim_name(cluster)
     if have is None or gcs_fault_tolerance.claim_options(cluster).claim_name:
-        return found
+        return
     if drift := gcs_fault_tolerance.claim_drift(cluster, have):
-        found.append(EmitEvent(event=events.CLAIM_DIFFERS.about(cluster, name, drift=drift)))
+        yield EmitEvent(event=events.CLAIM_DIFFERS.about(cluster, name, drift=drift))
     if (body := gcs_fault_tolerance.realigned_claim(cluster, have)) is None:
-        return found
+        return
     other = owner.controller(have)
     if other is None or owner.controls(cluster, have):
-        return [*found, Replace(resource=PERSISTENT_VOLUME_CLAIM, body=body)]
-    return [*found, Refuse(event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}"))]
+        yield Replace(resource=PERSISTENT_VOLUME_CLAIM, body=body)
+    else:
+        yield Refuse(event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}"))
 
 
-def _services(observed: Observed, config: Config) -> list[Action]:
-    """Return the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
-    cluster, found = observed.cluster, list[Action]()
+def _services(situation: Situation) -> Iterator[Action]:
+    """Yield the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
+    observed, cluster = situation.observed, situation.cluster
     if not observed.head_services:
-        found.append(_create(cluster, SERVICE, services.build_head(cluster, config), if_exists=IfExists.NEED_OWN))
+        body = services.build_head(cluster, situation.config)
+        yield _create(cluster, SERVICE, body, if_exists=IfExists.NEED_OWN)
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
-        found.append(_create(cluster, SERVICE, services.build_headless(cluster), if_exists=IfExists.NEED_OWN))
+        yield _create(cluster, SERVICE, services.build_headless(cluster), if_exists=IfExists.NEED_OWN)
     if observed.serve_service is None and services.needs_serve(cluster):
-        body = services.build_serve(cluster)
-        if body is None:
-            found.append(Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=services.NO_SERVE_PORT)))
+        if (body := services.build_serve(cluster)) is None:
+            yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=services.NO_SERVE_PORT))
         else:
-            found.append(Create(resource=SERVICE, body=body, if_exists=IfExists.ACCEPT))
-    return found
+            yield Create(resource=SERVICE, body=body, if_exists=IfExists.ACCEPT)
 
 
-def _ingress_or_route(observed: Observed, absent: set[Resource]) -> list[Action]:
-    """Return what users need to reach the dashboard from outside, and no pod needs."""
+def _ingress_or_route(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
+    """Yield what users need to reach the dashboard from outside, and no pod needs."""
     cluster, have = observed.cluster, observed.found.get(INGRESS)
     if INGRESS in absent:
-        return [_create(cluster, INGRESS, ingress.build(cluster))]
-    if ROUTE in absent:
-        return [_create(cluster, ROUTE, ingress.build_route(cluster))]
-    if have is None:
-        return []
-    name = ingress.name(cluster)
-    if not owner.controls(cluster, have):
-        return [EmitEvent(event=events.INGRESS_TAKEN.about(cluster, name))]
-    body = ingress.updated(cluster, have)
-    report = events.UPDATED_INGRESS.about(cluster, name)
-    return [] if body is None else [Replace(resource=INGRESS, body=body, events=report)]
+        yield _create(cluster, INGRESS, ingress.build(cluster))
+    elif ROUTE in absent:
+        yield _create(cluster, ROUTE, ingress.build_route(cluster))
+    elif have is not None and not owner.controls(cluster, have):
+        yield EmitEvent(event=events.INGRESS_TAKEN.about(cluster, ingress.name(cluster)))
+    elif have is not None and (body := ingress.updated(cluster, have)) is not None:
+        report = events.UPDATED_INGRESS.about(cluster, ingress.name(cluster))
+        yield Replace(resource=INGRESS, body=body, events=report)
 
 
 def _create(cluster: RayCluster, resource: Resource, body: Body, *, if_exists: IfExists = IfExists.ACCEPT) -> Create:

@@ -15,13 +15,13 @@ import structlog
 
 from cluster_reconciler import batch
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Ports, from_state, memory_of, refresh_pods
+from cluster_reconciler.observe import Memory, Ports, from_state, keep_pods, memory_of, selector
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.reasons import ConditionType
+from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
-from cluster_reconciler.status.conditions import Failure, suspension
+from cluster_reconciler.status.conditions import suspension
 from common import conditions, errors
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
@@ -58,18 +58,21 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
         RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
     """
     perform = partial(_perform, observed=observed, io=io)
+    actions = [each for some in plan.actions for each in some.actions]
     executed = await io.executor.execute(observed.cluster, plan.actions, perform)
-    changes_children = any(isinstance(each, Replace | Delete) and not is_of_pod(each) for each in plan.flat)
+    changes_children = any(isinstance(each, Replace | Delete) and not is_of_pod(each) for each in actions)
     if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
         memory_of(observed.cluster, io).forget_children()
-    _log(plan, executed)
+    _log(executed, list(map(str, actions)), plan.note)
     meta = observed.cluster.metadata
     cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
-    status, written = ClusterPlan(), Executed()
+    status, written = StatusPlan(), Executed()
     if cluster is not None:
         status = plan_status(cluster, outcome_of(plan, executed), io, now=now)
-        written = await io.executor.execute(cluster, status.actions, perform)
-        if written.error is None and _makes_provisioned(cluster, status):
+    if cluster is not None and status.write is not None:
+        written = await io.executor.execute(cluster, step(UpdateStatus(status=status.write)), perform)
+        old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
+        if written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind):
             io.metrics.provisioned(cluster, now=now)
     fault = plan.fault or status.fault
     error = executed.error or (errors.Retryable(fault) if fault else written.error)
@@ -108,7 +111,7 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
             return await _delete_pod(action, writer, memory, io)
         case DeleteCollection():
             await writer.write(action)
-            await refresh_pods(cluster, io)
+            keep_pods(cluster, io, await io.kube.list(POD, writer.namespace, label_selector=selector(cluster)))
             return True
         case _:
             return await writer.write(action)
@@ -142,58 +145,49 @@ async def _delete_pod(action: Delete, writer: Writer, memory: Memory, io: Ports)
     return is_new
 
 
-def _log(plan: ClusterPlan, executed: Executed) -> None:
-    done, failures = [str(action) for action in plan.flat], executed.failures
-    if failures:
-        log.info("plan failed in part", actions=done, note=plan.note, failed=[str(each.action) for each in failures])
+def _log(executed: Executed, done: list[str], note: str) -> None:
+    if failed := [str(each.action) for each in executed.failures]:
+        log.info("plan failed in part", actions=done, note=note, failed=failed)
     elif executed.is_cut:
-        log.info("plan executed in part, its time slice is over", actions=done, note=plan.note)
+        log.info("plan executed in part, its time slice is over", actions=done, note=note)
     elif done:
-        log.info("plan executed", actions=done, note=plan.note)
+        log.info("plan executed", actions=done, note=note)
     else:
-        log.debug("nothing to do", note=plan.note)
+        log.debug("nothing to do", note=note)
 
 
-def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> ClusterPlan:
-    """Return the write of the status if it differs, and when to reconcile again: at once after suspension has moved on."""
-    has_conditions = io.config.has(Gate.STATUS_CONDITIONS)
-    if outcome.failure is not None and outcome.failure.is_of_name:
-        return _refused(cluster, outcome.failure, now=now) if has_conditions else ClusterPlan()
-    old = cluster.status
+class StatusPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The status to write, if it differs, when to reconcile again, and why no status can be computed."""
+
+    write: RayClusterStatus | None = None
+    requeue_at: datetime | None = None
+    fault: str = ""
+
+
+def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> StatusPlan:
+    """Return what is written of the status, and when to reconcile again: at once after suspension has moved on."""
+    old, has_conditions = cluster.status, io.config.has(Gate.STATUS_CONDITIONS)
+    if outcome.failure is not None and outcome.failure.is_of_name:  # nothing but its condition changes
+        known = conditions.updated(old.conditions, outcome.failure.update, now=now)
+        status = msgspec.structs.replace(old, conditions=known)
+        return StatusPlan(write=status if has_conditions and compute.has_changed(old, status) else None)
     observed = from_state(cluster, io)
     violation = compute.head_violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
-        return ClusterPlan(fault=violation)
+        return StatusPlan(fault=violation)
     outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster))
     status = compute.compute(observed, outcome, now=now, has_conditions=has_conditions)
     memory = memory_of(cluster, io)
     gathered_since, memory.progress_since = memory.progress_since, None
     if not compute.has_changed(old, status):
-        return ClusterPlan()
+        return StatusPlan()
     if compute.is_mere_progress(old, status):
         memory.progress_since = min(gathered_since or now, now)
         if now < memory.progress_since + GATHERED_FOR:
-            return ClusterPlan(requeue_at=memory.progress_since + GATHERED_FOR)
+            return StatusPlan(requeue_at=memory.progress_since + GATHERED_FOR)
         memory.progress_since = None
     is_same = suspension(old.conditions) is suspension(status.conditions)
-    return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if is_same else now)
-
-
-def _refused(cluster: RayCluster, failure: Failure, *, now: datetime) -> ClusterPlan:
-    """Return the condition ReplicaFailure of a cluster with a name that breaks a rule, if its status does not have it yet."""
-    known = conditions.updated(cluster.status.conditions, failure.update, now=now)
-    status = msgspec.structs.replace(cluster.status, conditions=known)
-    return ClusterPlan(actions=step(UpdateStatus(status=status)) if compute.has_changed(cluster.status, status) else ())
-
-
-def _makes_provisioned(cluster: RayCluster, status: ClusterPlan) -> bool:
-    """Return whether a status that is written makes a cluster provisioned."""
-    written = [each.status for each in status.flat if isinstance(each, UpdateStatus)]
-    return any(map(_is_provisioned, written)) and not _is_provisioned(cluster.status)
-
-
-def _is_provisioned(status: msgspec.Struct) -> bool:
-    return isinstance(status, RayClusterStatus) and conditions.is_true(status.conditions, ConditionType.PROVISIONED)
+    return StatusPlan(write=status, requeue_at=None if is_same else now)
 
 
 def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:

@@ -20,6 +20,7 @@ from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner, services
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
+from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
@@ -85,17 +86,11 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
         self.metrics.forget(key)
 
 
-class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata of a list."""
-
-    resource_version: str = "0"
-
-
 class PodList(msgspec.Struct, frozen=True):
     """The answer to a list of pods."""
 
     items: list[Pod]
-    metadata: ListMeta = ListMeta()
+    metadata: ObjectMeta = ObjectMeta()
 
 
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
@@ -111,8 +106,7 @@ async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
 
 def from_state(cluster: RayCluster, io: Ports, live: Observed | None = None) -> Observed:
     """Return what the state holds about a cluster, our own writes included, and the results of live reads."""
-    meta, memory = cluster.metadata, memory_of(cluster, io)
-    live, own = live or Observed(cluster=cluster), {labels.CLUSTER: meta.name}
+    meta, memory, own = cluster.metadata, memory_of(cluster, io), {labels.CLUSTER: cluster.metadata.name}
     pods = tuple(
         pod
         for pod in io.cache.list(Pod, meta.namespace, own)
@@ -120,18 +114,13 @@ def from_state(cluster: RayCluster, io: Ports, live: Observed | None = None) -> 
     )
     memory.deleted &= {pod.metadata.uid for pod in pods}
     cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
-    return Observed(
-        cluster=cluster,
+    return msgspec.structs.replace(
+        live or Observed(cluster=cluster),
         pods=pods,
         head_services=tuple(io.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
         serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
         cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, cleanup)),
-        absent=live.absent,
-        found=live.found,
-        predecessors=live.predecessors,
-        network_policies=live.network_policies,
-        token=live.token,
         awaited=frozenset(memory.deleted),
         taken=frozenset(memory.taken),
     )
@@ -153,10 +142,10 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     made pods and died before it wrote a status, we want the very names that it took. And a new pod gets another name when a deleted
     pod had its own: only the plan shows which names to ask about.
     """
-    cluster, changes = observed.cluster, [each for each in plan.flat if is_of_pod(each)]
+    cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
     if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-        await refresh_pods(cluster, io)
+        keep_pods(cluster, io, await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)))
         return from_state(cluster, io, observed)
     created = (each for each in changes if isinstance(each, Create | CreateWorker))
     asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
@@ -167,14 +156,16 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     return None if deleted.isdisjoint(asked) else msgspec.structs.replace(observed, taken=observed.taken | deleted)
 
 
-async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
-    """List a cluster's pods at the API server and put the state right."""
-    meta, own = cluster.metadata, {labels.CLUSTER: cluster.metadata.name}
-    answer = await io.kube.list(POD, meta.namespace, label_selector=label_selector(own))
-    listed = msgspec.json.decode(answer, type=PodList)
-    version = int(listed.metadata.resource_version)
-    present = {pod.metadata.uid for pod in listed.items}
-    for known in io.cache.list(Pod, meta.namespace, own):
+def selector(cluster: RayCluster) -> str:
+    """Return what matches all that carries a cluster's label."""
+    return label_selector({labels.CLUSTER: cluster.metadata.name})
+
+
+def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
+    """Put the state right by a list of the cluster's pods from the API server."""
+    meta, listed = cluster.metadata, msgspec.json.decode(answer, type=PodList)
+    version, present = version_of(listed.metadata), {pod.metadata.uid for pod in listed.items}
+    for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
         if known.metadata.uid not in present and version_of(known.metadata) <= version:
             io.cache.remove(Pod, meta.namespace, known.metadata.name, version=version)
     for pod in listed.items:
@@ -220,10 +211,9 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
     all_of_them = Child(NETWORK_POLICY, "", str(meta.generation))
     if not io.config.has(Gate.NETWORK_POLICY) or not may_exist or memory.trusts(all_of_them, now=now):
         return None
-    selector = label_selector({labels.CLUSTER: meta.name})
-    answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector)
+    answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector(cluster))
     listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
-    if children.policies(cluster, listed):
+    if any(children.policies(cluster, listed)):
         return listed
     memory.saw(all_of_them, now=now)
     return None

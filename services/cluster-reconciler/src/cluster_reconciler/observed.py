@@ -2,10 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Set
+from datetime import datetime
 from functools import cached_property
 
 import msgspec
 
+from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import ConditionType
 from common import conditions, labels
 from common.api.core import Job, Pod, Service
@@ -97,6 +99,18 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_autoscaling(self) -> bool:
         """Return whether the Ray autoscaler decides which workers go."""
         return traits.is_autoscaling(self.cluster)
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What phases decide from."""
+
+    observed: Observed
+    config: Config
+    now: datetime
+
+    @property
+    def cluster(self) -> RayCluster:
+        return self.observed.cluster
 
 
 def is_terminating(pod: Pod) -> bool:

@@ -2,6 +2,10 @@
 
 from enum import StrEnum
 
+import msgspec
+
+from common.conditions import ConditionUpdate
+
 
 class ConditionType(StrEnum):
     """The conditions of a RayCluster."""
@@ -46,3 +50,20 @@ class State(StrEnum):
 
     READY = "ready"
     SUSPENDED = "suspended"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The condition ReplicaFailure: the first failure of a reconcile, one that concerns pods before others, or why there are no pods."""
+
+    reason: str
+    problem: str
+
+    @property
+    def is_of_name(self) -> bool:
+        """Return whether the name breaks a rule; then nothing else of the cluster is read, and only this condition changes."""
+        return self.reason == ReplicaFailure.INVALID_METADATA
+
+    @property
+    def update(self) -> ConditionUpdate:
+        """Return the condition."""
+        return ConditionUpdate(ConditionType.REPLICA_FAILURE, "True", self.reason, f"{self.reason}\n{self.problem}")

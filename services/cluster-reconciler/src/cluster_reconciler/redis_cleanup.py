@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import ClusterPlan, step
-from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Observed, is_terminating
+from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
+from cluster_reconciler.observed import Situation, is_terminating
 from cluster_reconciler.resources import redis_cleanup_job
 from common import durations, labels
 from common.api.ray_cluster import RayCluster
@@ -28,21 +27,25 @@ _LONGEST: Final = 10**9
 _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
 
-def plan(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan | None:
-    """Return what the finalizer requires; None when it requires nothing and the cluster may be reconciled."""
-    cluster, meta = observed.cluster, observed.cluster.metadata
+def finalize(situation: Situation) -> Continue | ClusterPlan:
+    """Do what the finalizer asks for, and leave a deleted cluster to the garbage collector."""
+    cluster, meta, deleted_at = (
+        situation.cluster,
+        situation.cluster.metadata,
+        situation.cluster.metadata.deletion_timestamp,
+    )
     is_held, is_embedded = labels.GCS_FT_FINALIZER in meta.finalizers, traits.has_embedded_storage(cluster)
-    if meta.deletion_timestamp is not None and is_held and is_embedded:
-        return _release(cluster, "the embedded store needs no cleaning")
-    if is_embedded or not traits.is_fault_tolerant(cluster) or not config.cleans_up_redis:
-        return None
-    if meta.deletion_timestamp is not None:
-        return _clean_up(observed, config, meta.deletion_timestamp, now)
-    if is_held:
-        return None
+    cleans_up = traits.is_fault_tolerant(cluster) and not is_embedded and situation.config.cleans_up_redis
+    if deleted_at is not None:
+        if is_held and is_embedded:
+            return _release(cluster, "the embedded store needs no cleaning")
+        return _clean_up(situation, deleted_at) if cleans_up else NOTHING
+    if is_held or not cleans_up:
+        return Continue()
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
-    note = "the finalizer comes first"
-    return ClusterPlan(actions=step(action), writes_status=False, is_periodic=False, requeue_at=now, note=note)
+    return msgspec.structs.replace(
+        NOTHING, actions=step(action), requeue_at=situation.now, note="the finalizer comes first"
+    )
 
 
 def timeout(cluster: RayCluster) -> timedelta:
@@ -53,8 +56,8 @@ def timeout(cluster: RayCluster) -> timedelta:
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
-def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: datetime) -> ClusterPlan:
-    cluster, removals = observed.cluster, list[Parallel]()
+def _clean_up(situation: Situation, deleted_at: datetime) -> ClusterPlan:
+    cluster, observed, now, removals = situation.cluster, situation.observed, situation.now, list[Parallel]()
     ends_at = deleted_at + timeout(cluster)
     for node_type, pods in ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers)):
         if not all(map(is_terminating, pods)):
@@ -72,7 +75,7 @@ def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: dat
         if any(each.type in _FINISHED and each.status == "True" for each in reached):
             return _release(cluster, "the cleanup Job has finished")
         return msgspec.structs.replace(waiting, note="waiting for the cleanup Job")
-    body = redis_cleanup_job.build(cluster, config)
+    body = redis_cleanup_job.build(cluster, situation.config)
     report = events.CREATED_CLEANUP_JOB.about(cluster, redis_cleanup_job.name(cluster))
     removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return msgspec.structs.replace(waiting, actions=tuple(removals), note="the head is gone: cleaning Redis")
@@ -83,4 +86,4 @@ def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> C
     held = cluster.metadata.finalizers
     left = tuple(each for each in held if each != labels.GCS_FT_FINALIZER)
     actions = step(SetFinalizers(finalizers=left, events=report)) if labels.GCS_FT_FINALIZER in held else ()
-    return ClusterPlan(actions=actions, writes_status=False, is_periodic=False, note=note)
+    return msgspec.structs.replace(NOTHING, actions=actions, note=note)

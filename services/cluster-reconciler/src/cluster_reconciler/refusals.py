@@ -9,9 +9,8 @@ import msgspec
 from cluster_reconciler import events
 from cluster_reconciler.config import Config
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import ReplicaFailure
+from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.status import compute
-from cluster_reconciler.status.conditions import Failure
 from common import labels
 from common.api.event import Event
 from common.api.ray_cluster import RayCluster

@@ -6,14 +6,14 @@ from cluster_reconciler.observed import Child, Observed
 from common import labels
 from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from common.runtime.actions import Create, EmitEvent
-from support.builders.pods import NOW, a_head_pod, a_head_service, an_observation, some_workers
+from support.builders.pods import NOW, a_head_pod, a_head_service, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
 
 CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, now=NOW).flat]
+    return [" ".join(str(action).split()[:2]) for action in actions_of(plan.make(observed, CONFIG, now=NOW))]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_plan_made_twice_is_the_same_plan() -> None:
 
 
 def test_the_head_remembers_its_spec() -> None:
-    action = plan.make(an_observation(), CONFIG, now=NOW).flat[0]
+    action = actions_of(plan.make(an_observation(), CONFIG, now=NOW))[0]
     assert isinstance(action, Create)
     annotations: dict[str, str] = action.body["metadata"]["annotations"]
     assert annotations[labels.KUBERAY_VERSION] == CONFIG.version
@@ -77,7 +77,7 @@ def test_serve_service_needs_a_port() -> None:
     }
     cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
     found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), CONFIG, now=NOW)
-    assert str(found.flat[0]) == "refuse FailedToCreateService"
+    assert str(actions_of(found)[0]) == "refuse FailedToCreateService"
     assert not found.actions[0].is_side
 
 
@@ -86,7 +86,7 @@ def test_a_warning_names_its_cluster_once() -> None:
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group])
     events = [
         each.event
-        for each in plan.make(an_observation(cluster=cluster), CONFIG, now=NOW).flat
+        for each in actions_of(plan.make(an_observation(cluster=cluster), CONFIG, now=NOW))
         if isinstance(each, EmitEvent)
     ]
     (warning,) = [each for each in events if each.note.startswith("RayCluster spec warning")]

@@ -3,10 +3,12 @@ from typing import Any
 import pytest
 
 from cluster_reconciler import plan
+from cluster_reconciler.actions import CreateWorker
+from cluster_reconciler.config import Config
 from cluster_reconciler.pods import multi_host
 from cluster_reconciler.pods.workers import GroupDecision
 from common.api.core import Pod
-from support.builders.pods import a_pod, an_observation
+from support.builders.pods import NOW, a_head_pod, a_pod, actions_of, an_observation
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 
 
@@ -25,13 +27,17 @@ def gone(decision: GroupDecision) -> list[str]:
     return [each.name for each in decision.deletions]
 
 
-def created(decision: GroupDecision) -> list[tuple[int | None, int]]:
-    return [(place.index, place.host) for place in decision.creations]
+def created(decision: GroupDecision) -> list[int]:
+    return list(decision.creations)
 
 
 @pytest.mark.acceptance("raycluster", 67)
 def test_a_new_group_gets_whole_replicas() -> None:
-    assert created(decide(replicas=2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    cluster = a_ray_cluster(groups=[a_group(num_of_hosts=2, replicas=2)])
+    made = actions_of(plan.make(an_observation(a_head_pod(), cluster=cluster), Config(), now=NOW))
+    replicas = [each.replica for each in made if isinstance(each, CreateWorker)]
+    assert [(each.index, each.host) for each in replicas] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [len({each.replica_name for each in replicas if each.index == index}) for index in (0, 1)] == [1, 1]
 
 
 @pytest.mark.acceptance("raycluster", 68)
@@ -45,7 +51,7 @@ def test_an_incomplete_replica_goes_and_nothing_is_created_yet() -> None:
 def test_a_host_that_fails_takes_its_replica_along_which_is_replaced_at_once() -> None:
     failed = [a_pod("a-0", replica="a", index=0, phase="Failed"), a_pod("a-1", replica="a", index=0)]
     decision = decide(*failed, *a_replica("b", 1), replicas=2)
-    assert (gone(decision), created(decision)) == (["a-0", "a-1"], [(0, 0), (0, 1)])
+    assert (gone(decision), created(decision)) == (["a-0", "a-1"], [0])
 
 
 @pytest.mark.acceptance("raycluster", 70)
@@ -63,7 +69,7 @@ def test_surplus_replicas_go_whole_and_by_name() -> None:
 
 
 def test_pods_without_a_replica_name_are_ignored() -> None:
-    assert created(decide(a_pod("stray"), replicas=1)) == [(0, 0), (0, 1)]
+    assert created(decide(a_pod("stray"), replicas=1)) == [0]
 
 
 def test_of_surplus_replicas_those_go_first_that_are_not_ready_and_then_the_newest() -> None:

@@ -13,7 +13,8 @@ PREFIX = "c-g-worker-"
 
 
 def draw(observed: Observed, place: str = "0", *, hours: int = 0) -> str:
-    return Namer(observed, now=NOW + timedelta(hours=hours)).pod(PREFIX, "g", place)
+    (name,), _ = Namer(observed, now=NOW + timedelta(hours=hours)).draw(PREFIX, "g", place)
+    return name
 
 
 def test_a_name_has_a_suffix_of_five_safe_characters() -> None:
@@ -54,16 +55,14 @@ def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over
 
 
 def test_the_hosts_of_a_replica_share_its_name_and_move_on_together() -> None:
-    first = Namer(an_observation(), now=NOW)
-    hosts = [first.host(PREFIX, "g", 0, number, 3) for number in range(3)]
-    assert len({name for name, _ in hosts}) == 3
-    assert len({replica for _, replica in hosts}) == 1
-    second = Namer(an_observation(taken=frozenset({hosts[1][0]})), now=NOW)
-    assert set(hosts).isdisjoint(second.host(PREFIX, "g", 0, number, 3) for number in range(3))
+    hosts, replica = Namer(an_observation(), now=NOW).draw(PREFIX, "g", "0", hosts=3)
+    assert len(set(hosts)) == 3
+    others, other = Namer(an_observation(taken=frozenset({hosts[1]})), now=NOW).draw(PREFIX, "g", "0", hosts=3)
+    assert {*hosts, replica}.isdisjoint({*others, other})
 
 
 def test_the_name_of_a_replica_of_a_long_group_fits_a_label() -> None:
-    _, replica = Namer(an_observation(), now=NOW).host(PREFIX, "g" * 63, 0, 0, 2)
+    _, replica = Namer(an_observation(), now=NOW).draw(PREFIX, "g" * 63, "0", hosts=2)
     assert len(replica) == 63
 
 
@@ -71,5 +70,5 @@ def test_the_name_of_a_replica_of_a_long_group_fits_a_label() -> None:
 @given(st.integers(1, 30))
 def test_one_plan_never_draws_a_name_twice(count: int) -> None:
     namer = Namer(an_observation(*some_workers(3)), now=NOW)
-    drawn = [namer.pod("p-", "g", str(number % 3)) for number in range(count)]
+    drawn = [name for number in range(count) for name in namer.draw("p-", "g", str(number % 3))[0]]
     assert len(set(drawn)) == count

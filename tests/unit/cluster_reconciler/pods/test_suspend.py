@@ -2,9 +2,12 @@ from typing import Any
 
 import pytest
 
+from cluster_reconciler.actions import ClusterPlan
+from cluster_reconciler.config import Config
+from cluster_reconciler.observed import Observed, Situation
 from cluster_reconciler.pods import all_pods
-from cluster_reconciler.pods.all_pods import AllPods
-from support.builders.pods import an_observation, some_workers
+from common.feature_gates import BETA, Gate
+from support.builders.pods import NOW, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_ray_cluster
 
 
@@ -16,33 +19,43 @@ def with_condition(kind: str | None) -> dict[str, Any]:
 
 
 SUSPENDING, SUSPENDED = "RayClusterSuspending", "RayClusterSuspended"
+DELETE = "delete Pods ray.io/cluster=c"
+
+
+def move_of(observed: Observed, *, has_conditions: bool = True) -> str:
+    """Return what is done about all pods at once."""
+    gates = BETA if has_conditions else BETA - {Gate.STATUS_CONDITIONS}
+    found = all_pods.suspend(Situation(observed=observed, config=Config(gates=gates), now=NOW))
+    if not isinstance(found, ClusterPlan):
+        return "go on"
+    return "; ".join(map(str, actions_of(found))) or "wait"
 
 
 @pytest.mark.parametrize(
     ("wants", "state", "move"),
     [
-        pytest.param(None, None, AllPods.GO_ON, id="not asked for"),
-        pytest.param(True, None, AllPods.WAIT, id="asked for: the condition is written first"),
-        pytest.param(True, SUSPENDING, AllPods.DELETE, id="the condition is written: pods go"),
-        pytest.param(False, SUSPENDING, AllPods.DELETE, id="taken back too late: pods go all the same"),
-        pytest.param(True, SUSPENDED, AllPods.WAIT, id="suspended"),
-        pytest.param(False, SUSPENDED, AllPods.WAIT, id="resuming: the condition is written first"),
+        pytest.param(None, None, "go on", id="not asked for"),
+        pytest.param(True, None, "wait", id="asked for: the condition is written first"),
+        pytest.param(True, SUSPENDING, DELETE, id="the condition is written: pods go"),
+        pytest.param(False, SUSPENDING, DELETE, id="taken back too late: pods go all the same"),
+        pytest.param(True, SUSPENDED, "wait", id="suspended"),
+        pytest.param(False, SUSPENDED, "wait", id="resuming: the condition is written first"),
     ],
 )
 @pytest.mark.acceptance("raycluster", 73, 74, 75, 76)
-def test_suspension_is_atomic(wants: bool | None, state: str | None, move: AllPods) -> None:
+def test_suspension_is_atomic(wants: bool | None, state: str | None, move: str) -> None:
     cluster = a_ray_cluster(suspend=wants, status=with_condition(state))
-    assert all_pods.suspension(an_observation(*some_workers(1), cluster=cluster), has_conditions=True) is move
+    assert move_of(an_observation(*some_workers(1), cluster=cluster)) == move
 
 
 def test_pods_are_asked_to_go_once() -> None:
     cluster = a_ray_cluster(suspend=True, status=with_condition(SUSPENDING))
     going = an_observation(*some_workers(2, terminating=True), cluster=cluster)
-    assert all_pods.suspension(going, has_conditions=True) is AllPods.WAIT
+    assert move_of(going) == "wait"
 
 
 @pytest.mark.acceptance("raycluster", 79)
 def test_without_conditions_pods_go_at_once() -> None:
     cluster = a_ray_cluster(suspend=True)
     observed = an_observation(*some_workers(1), cluster=cluster)
-    assert all_pods.suspension(observed, has_conditions=False) is AllPods.DELETE
+    assert move_of(observed, has_conditions=False) == DELETE

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.reasons import ReplicaFailure
+from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
-from cluster_reconciler.status.conditions import Failure, head_ready
+from cluster_reconciler.status.conditions import head_ready
 from common import conditions
 from common.api.core import ServicePort
 from common.api.ray_cluster import HeadInfo, RayClusterStatus

@@ -5,7 +5,6 @@ An action brings the Events that report it. As text it is a short phrase for the
 
 from datetime import datetime
 from enum import Enum, auto
-from itertools import chain
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -221,9 +220,3 @@ class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
     actions: tuple[Step, ...] = ()
     requeue_at: datetime | None = None
     note: str = ""
-
-    @property
-    def flat(self) -> tuple[Action, ...]:
-        """Return the actions, those of a `Parallel` one by one."""
-        steps = (step.actions if isinstance(step, Parallel) else (step,) for step in self.actions)
-        return tuple(chain.from_iterable(steps))

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import events
+from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.pods import workers
@@ -16,7 +17,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
-from common.runtime.actions import Action, ActionEvents, Create, IfExists, Refuse, Replace
+from common.runtime.actions import ActionEvents, Create, IfExists, Refuse, Replace
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
 """A label of the RayCluster: all its pods are placed together, or none."""
@@ -33,17 +34,6 @@ TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done before pods are made."""
-
-    actions: tuple[Action, ...] = ()
-    waits_for: str = ""
-    """Why no pods may be made yet; the key is requeued soon."""
-
-
-NOTHING: Final = Submission()
-
-
 class BatchScheduler:
     """One scheduler that places the pods of a cluster; this one is that of Kubernetes itself, pod by pod."""
 
@@ -51,9 +41,9 @@ class BatchScheduler:
         """Return the scheduler's own objects, which are looked up at the API server."""
         return ()
 
-    def submit(self, observed: Observed) -> Submission:  # noqa: ARG002  (for others)
-        """Announce the cluster to the scheduler."""
-        return NOTHING
+    def submit(self, observed: Observed) -> Continue | ClusterPlan:  # noqa: ARG002  (for others)
+        """Announce the cluster to the scheduler; a plan has the reason why no pods may be made yet, and the key is requeued soon."""
+        return Continue()
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
@@ -105,10 +95,10 @@ class SchedulerPlugins(BatchScheduler):
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         return (Child(PLUGINS_POD_GROUP, cluster.metadata.name),) if GANG in cluster.metadata.labels else ()
 
-    def submit(self, observed: Observed) -> Submission:
+    def submit(self, observed: Observed) -> Continue:
         """Make the PodGroup of a gang; it is never changed. The cluster owns it without controlling it."""
         if not any(child.resource == PLUGINS_POD_GROUP for child in observed.absent):
-            return NOTHING
+            return Continue()
         cluster = observed.cluster
         room = {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
         body = owner.child(cluster, PLUGINS_POD_GROUP, name=cluster.metadata.name, labels={}, spec=room)
@@ -116,7 +106,7 @@ class SchedulerPlugins(BatchScheduler):
             del reference["controller"], reference["blockOwnerDeletion"]
         report = pod_group_failed(cluster, "failed to create PodGroup")
         create = Create(resource=PLUGINS_POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT)
-        return Submission(actions=(create,))
+        return Continue(actions=step(create))
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Name the scheduler, and the PodGroup of a gang."""
@@ -136,29 +126,29 @@ class Volcano(BatchScheduler):
             return ()
         return (Child(VOLCANO_POD_GROUP, volcano_name(cluster), digest(_numbers(cluster))),)
 
-    def submit(self, observed: Observed) -> Submission:
+    def submit(self, observed: Observed) -> Continue:
         """Make the PodGroup, or bring its two numbers up to date."""
         cluster = observed.cluster
         if problem := _tier_problem(cluster):
             event = events.INVALID_SPEC.about(cluster, what="spec", problem=problem)
-            return Submission(actions=(Refuse(event=event),))
+            return Continue(actions=step(Refuse(event=event)))
         where = f"{cluster.metadata.namespace}/{volcano_name(cluster)}"
         report = pod_group_failed(cluster, f"Failed creating pod group {where}")
         if any(child.resource == VOLCANO_POD_GROUP for child in observed.absent):
             body = build_volcano_group(cluster)
             create = Create(resource=VOLCANO_POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT)
-            return Submission(actions=(create,))
+            return Continue(actions=step(create))
         if (have := observed.found.get(VOLCANO_POD_GROUP)) is None:
-            return NOTHING
+            return Continue()
         numbers, spec = _numbers(cluster), pod_json.body(have, "spec")
         current, room = pod_json.mapping(spec, "minResources"), numbers["minResources"]
         has_room = current.keys() == room.keys() and all(
             quantity.parse(current[key]).compare(quantity.parse(value)) == 0 for key, value in room.items()
         )
         if has_room and spec.get("minMember") == numbers["minMember"]:
-            return NOTHING
+            return Continue()
         changed = {**have, "spec": {**spec, **numbers}}
-        return Submission(actions=(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=report),))
+        return Continue(actions=step(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=report)))
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Name PodGroup, group and scheduler."""

@@ -6,7 +6,8 @@ autoscaler, has neither, and remaining ones are deleted (spec raycluster §17.5)
 
 from typing import Final
 
-from cluster_reconciler.batch.schedulers import GANG, NOTHING, BatchScheduler, Submission, pod_group_failed
+from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.batch.schedulers import GANG, BatchScheduler, pod_group_failed
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
@@ -35,7 +36,7 @@ class WorkloadAware(BatchScheduler):
         names = {WORKLOAD: cluster.metadata.name, POD_GROUP: pod_group_name(cluster)}
         return tuple(Child(resource, name, wanted) for resource, name in names.items())
 
-    def submit(self, observed: Observed) -> Submission:
+    def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
         cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
         if not is_gang(cluster):
@@ -46,7 +47,7 @@ class WorkloadAware(BatchScheduler):
             what, how = f"{resource.kind} {_place(have)}", "will retry after deletion completes"
             if not owner.controls(cluster, have):
                 remedy = "rename it or use a different RayCluster name to avoid the collision"
-                return Submission(waits_for=f"{what} already exists and is not owned by this RayCluster; {remedy}")
+                return _wait(f"{what} already exists and is not owned by this RayCluster; {remedy}")
             if "deletionTimestamp" in have["metadata"]:
                 return _delete(resource, have, waits_for=f"{what} is being deleted, will retry")
             if _fits(cluster, resource, have):
@@ -87,7 +88,7 @@ def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     ]
 
 
-def _missing(observed: Observed) -> Submission:
+def _missing(observed: Observed) -> Continue:
     """Make what is absent."""
     cluster, name = observed.cluster, observed.cluster.metadata.name
     absent = {child.resource for child in observed.absent}
@@ -103,28 +104,32 @@ def _missing(observed: Observed) -> Submission:
             body = owner.child(cluster, resource, name=own, labels={labels.CLUSTER: name}, spec=spec)
             report = pod_group_failed(cluster, f"failed to create {resource.kind} {_place(body)}")
             made.append(Create(resource=resource, body=body, events=report, if_exists=IfExists.NEED_OWN))
-    return Submission(actions=tuple(made))
+    return Continue(actions=step(*made))
 
 
-def _clean_up(observed: Observed) -> Submission:
+def _clean_up(observed: Observed) -> Continue | ClusterPlan:
     """Delete our PodGroup, then our Workload; those of other owners stay."""
     for resource in (POD_GROUP, WORKLOAD):
         have = observed.found.get(resource)
         if have is not None and owner.controls(observed.cluster, have):
             return _delete(resource, have, waits_for=f"waiting for {resource.kind} {_place(have)} to finish deleting")
-    return NOTHING
+    return Continue()
 
 
-def _delete(resource: Resource, have: Body, *, waits_for: str) -> Submission:
+def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:
     """Delete an object, its protection first; for one that is being deleted, only wait."""
     meta = have["metadata"]
     left = [each for each in pod_json.strings(meta, "finalizers") if each != PROTECTION]
     is_held = left != pod_json.strings(meta, "finalizers")
     if "deletionTimestamp" in meta and not is_held:
-        return Submission(waits_for=waits_for)
+        return _wait(waits_for)
     released = {**have, "metadata": {**meta, "finalizers": left}} if is_held else None
     action = Delete(resource=resource, name=meta["name"], uid=meta["uid"], released=released)
-    return Submission(actions=(action,), waits_for=waits_for)
+    return _wait(waits_for, action)
+
+
+def _wait(problem: str, *actions: Action) -> ClusterPlan:
+    return ClusterPlan(actions=step(*actions), fault=problem, note=problem)
 
 
 def _place(have: Body) -> str:

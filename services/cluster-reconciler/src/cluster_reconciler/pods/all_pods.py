@@ -1,60 +1,59 @@
-"""Whether all pods go: because the cluster is to be suspended, or because the spec changed under `upgradeStrategy: Recreate`.
+"""The end of all pods at once: because the cluster is to be suspended, or because the spec changed under `upgradeStrategy: Recreate`.
 
 Suspending is atomic: first the condition is written, then all pods go, then the cluster counts as suspended
 (spec raycluster §9.2; acceptance cases 73-79). Pods of ours that come afterwards, from an owner that was late, go too.
 
 For Recreate, the head pod remembers the spec's hash and the version that wrote it: a hash of another version is refreshed,
-never acted upon (spec raycluster §9.3; acceptance cases 80-84).
+never acted upon (spec raycluster §9.3; acceptance cases 80-84). Pods that are already going need no second request.
 """
 
-from enum import StrEnum
-
-from cluster_reconciler.observed import Observed, is_terminating
+from cluster_reconciler import events
+from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.observed import Situation, is_terminating
 from cluster_reconciler.reasons import ConditionType
 from common import labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gate
+from common.kube.resources import POD
 from common.ray import spec_hash
+from common.runtime.actions import DeleteCollection, Patch
 
 
-class AllPods(StrEnum):
-    """What is done about all pods at once."""
-
-    GO_ON = "go on"
-    REFRESH = "refresh the hash on the head pod"
-    DELETE = "delete all pods"
-    WAIT = "wait"
-
-
-def suspension(observed: Observed, *, has_conditions: bool) -> AllPods:
-    """Return what suspension asks for; `has_conditions` is the gate RayClusterStatusConditions."""
-    wants = observed.cluster.spec.suspend is True
-    if not has_conditions:
-        return _delete_once(observed) if wants else AllPods.GO_ON
-    if observed.holds(ConditionType.SUSPENDING):
-        return _delete_once(observed)
-    if observed.holds(ConditionType.SUSPENDED):
-        return _delete_once(observed) if any(map(observed.controls, observed.pods)) else AllPods.WAIT
-    return AllPods.WAIT if wants else AllPods.GO_ON
+def suspend(situation: Situation) -> Continue | ClusterPlan:
+    """Delete all pods of a cluster that is to be suspended; do nothing for a suspended one."""
+    observed, has_conditions = situation.observed, situation.config.has(Gate.STATUS_CONDITIONS)
+    is_suspending = has_conditions and observed.holds(ConditionType.SUSPENDING)
+    is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
+    if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):
+        return Continue()
+    may_delete = is_suspending or not has_conditions or (is_suspended and any(map(observed.controls, observed.pods)))
+    if may_delete and not all(map(is_terminating, observed.pods)):
+        return _delete(situation.cluster, "Pods", "suspension", note="suspending: all pods go")
+    return ClusterPlan(note="suspended: pods are left alone")
 
 
-def recreation(observed: Observed, version: str) -> AllPods:
-    """Return what the upgrade strategy asks for."""
-    strategy = observed.cluster.spec.upgrade_strategy
+def recreate(situation: Situation) -> Continue | ClusterPlan:
+    """Delete all pods when the spec changed and `upgradeStrategy` is Recreate."""
+    observed, cluster, version = situation.observed, situation.cluster, situation.config.version
+    strategy = cluster.spec.upgrade_strategy
     if strategy is None or strategy.type != "Recreate" or not observed.heads:
-        return AllPods.GO_ON
-    head = observed.heads[0].metadata.annotations
-    if head.get(labels.KUBERAY_VERSION) not in {None, "", version}:
-        return AllPods.REFRESH
-    known = head.get(labels.RECREATE_HASH)
-    if not known or known == marks(observed.cluster, version)[labels.RECREATE_HASH]:
-        return AllPods.GO_ON
-    return _delete_once(observed)
+        return Continue()
+    head, wanted = observed.heads[0].metadata, marks(cluster, version)
+    if head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
+        changed = {"resourceVersion": head.resource_version, "annotations": wanted}
+        return Continue(actions=step(Patch(resource=POD, name=head.name, patch={"metadata": changed}), is_side=True))
+    if head.annotations.get(labels.RECREATE_HASH) in {None, "", wanted[labels.RECREATE_HASH]}:
+        return Continue()
+    if all(map(is_terminating, observed.pods)):
+        return ClusterPlan(note="the spec changed: waiting for the old pods to go")
+    why = "spec change with Recreate upgradeStrategy"
+    return _delete(cluster, "all Pods", why, note="the spec changed: all pods go")
 
 
-def _delete_once(observed: Observed) -> AllPods:
-    """Ask once: pods that are already going need no second request."""
-    return AllPods.WAIT if all(map(is_terminating, observed.pods)) else AllPods.DELETE
+def _delete(cluster: RayCluster, what: str, why: str, *, note: str) -> ClusterPlan:
+    report, selector = events.DELETED_ALL.about(cluster, what=what, why=why), {labels.CLUSTER: cluster.metadata.name}
+    return ClusterPlan(actions=step(DeleteCollection(resource=POD, selector=selector, events=report)), note=note)
 
 
 def marks(cluster: RayCluster, version: str) -> dict[str, str]:

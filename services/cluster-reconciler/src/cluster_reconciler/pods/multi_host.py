@@ -10,7 +10,7 @@ from itertools import islice
 
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.pods import deletion, workers
-from cluster_reconciler.pods.workers import GroupDecision, Place
+from cluster_reconciler.pods.workers import GroupDecision
 from common import labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -49,34 +49,23 @@ def decide(observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, room
         gone = _drop(cluster, replicas, named, group, at_once)
         reason = f"deleted {len(gone)} worker Pods based on ScaleStrategy, requeueing"
         return GroupDecision(note=reason, deletions=gone, unfinished=reason, is_partial=len(named) > at_once)
-    return _meet_target(cluster, replicas, group, may_shrink=may_shrink, at_once=at_once)
-
-
-def _meet_target(
-    cluster: RayCluster, replicas: Replicas, group: WorkerGroupSpec, *, may_shrink: bool, at_once: int
-) -> GroupDecision:
     reasons = {name: [*filter(None, map(deletion.reason, members))] for name, members in replicas.items()}
     valid = {name: members for name, members in replicas.items() if not reasons[name]}
     gone = {name: found[0] for name, found in reasons.items() if found}
     gone |= _surplus(valid, group, may_shrink=may_shrink)
-    missing = max(0, _target(group) - len(valid))
-    free = workers.free_indexes((members[0] for members in valid.values()), min(missing, max(0, at_once - len(gone))))
+    missing = max(0, workers.replicas(group) - len(valid))
+    created = min(missing, max(0, at_once - len(gone)))
     return GroupDecision(
-        note=f"target {_target(group)} replicas, have {len(valid)}",
+        note=f"target {workers.replicas(group)} replicas, have {len(valid)}",
         deletions=_drop(cluster, replicas, gone, group, at_once),
-        creations=tuple(Place(index, host, is_part=True) for index in free for host in range(workers.hosts(group))),
+        creations=workers.free_indexes((members[0] for members in valid.values()), created),
         is_partial=len(gone) + missing > at_once,
     )
 
 
-def _target(group: WorkerGroupSpec) -> int:
-    """Return how many replicas a group should have."""
-    return workers.target(group) // workers.hosts(group)
-
-
 def _surplus(replicas: Replicas, group: WorkerGroupSpec, *, may_shrink: bool) -> dict[str, str]:
     """Return the replicas above the target that are not going yet, in the order in which they go, with the reason."""
-    excess = len(replicas) - _target(group)
+    excess = len(replicas) - workers.replicas(group)
     if excess <= 0 or not may_shrink:
         return {}
     ranked = sorted(replicas, key=lambda name: workers.removal_rank(replicas[name]))

@@ -34,30 +34,19 @@ class Namer:
         made = cluster.metadata.creation_timestamp
         moment = made if made is not None and cluster.status.last_update_time is None else now
         self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // SEASON_SECONDS))
-        self._attempts: dict[tuple[str, str], str] = {}
 
-    def pod(self, prefix: str, group: str, place: str = "") -> str:
-        """Return the name of a pod that is a replica of its own: `prefix` and a suffix that depends on its place."""
-        return prefix + self._suffix(group, place, "0", self._draw(prefix, group, place, hosts=1))
+    def draw(self, prefix: str, group: str, place: str = "", *, hosts: int = 1) -> tuple[list[str], str]:
+        """Return the names of a replica's pods, and that of the replica: `prefix`, or the group, and suffixes that depend on its place.
 
-    def host(self, prefix: str, group: str, index: int, host: int, hosts: int) -> tuple[str, str]:
-        """Return the name of one host's pod, and of the replica that it is a part of; they are drawn together."""
-        place = str(index)
-        if (group, place) not in self._attempts:
-            self._attempts[group, place] = self._draw(prefix, group, place, hosts)
-        attempt = self._attempts[group, place]
-        replica = f"{group[:57]}-{self._suffix(group, 'replica', place, attempt)}"
-        return prefix + self._suffix(group, place, str(host), attempt), replica
-
-    def _draw(self, prefix: str, group: str, place: str, hosts: int) -> str:
-        """Return the first attempt in which the names of all hosts are free, and take them."""
+        It is the first attempt in which the names of all hosts are free.
+        """
         attempts = (
             (attempt, [prefix + self._suffix(group, place, str(host), attempt) for host in range(hosts)])
             for attempt in map(str, count())
         )
         attempt, drawn = next(each for each in attempts if self._taken.isdisjoint(each[1]))
         self._taken.update(drawn)
-        return attempt
+        return drawn, f"{group[:57]}-{self._suffix(group, 'replica', place, attempt)}"
 
     def _suffix(self, *parts: str) -> str:
         """Return five characters that depend on the cluster, its season and the parts, and on nothing else."""

@@ -8,7 +8,7 @@ Differences from KubeRay, none visible in the end state: a group with unhealthy 
 and `workersToDelete` reaches only workers of this cluster.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, islice
 from typing import Final
 
@@ -24,22 +24,13 @@ from common.runtime.actions import Delete
 UNBOUNDED: Final = 2**31 - 1
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A new pod's place in its group: the replica's index, and the host's."""
-
-    index: int | None
-    """None when places are not counted (the gate RayMultiHostIndexing is off)."""
-    host: int = 0
-    is_part: bool = False
-    """Whether the replica has several hosts, so that it has a name of its own."""
-
-
 class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What is done about one group, and why."""
 
     note: str
     deletions: tuple[Delete, ...] = ()
-    creations: tuple[Place, ...] = ()
+    creations: tuple[int, ...] = ()
+    """The indexes of the replicas; all 0 when they are not counted (the gate RayMultiHostIndexing is off)."""
     deletes_all: bool = False
     unfinished: str = ""
     is_partial: bool = False
@@ -51,14 +42,17 @@ def hosts(group: WorkerGroupSpec) -> int:
     return max(0, group.num_of_hosts)
 
 
-def target(group: WorkerGroupSpec) -> int:
-    """Return how many pods a group should have: replicas within their limits, times hosts; none when suspended."""
+def replicas(group: WorkerGroupSpec) -> int:
+    """Return how many replicas a group should have, within their limits; none when suspended."""
     if group.suspend:
         return 0
-    least = group.min_replicas or 0
-    most = UNBOUNDED if group.max_replicas is None else group.max_replicas
-    replicas = least if group.replicas is None else group.replicas
-    return (least if replicas < least else min(replicas, most)) * hosts(group)
+    least, most = group.min_replicas or 0, UNBOUNDED if group.max_replicas is None else group.max_replicas
+    return least if group.replicas is None or group.replicas < least else min(group.replicas, most)
+
+
+def target(group: WorkerGroupSpec) -> int:
+    """Return how many pods a group should have."""
+    return replicas(group) * hosts(group)
 
 
 def decide(
@@ -94,7 +88,7 @@ def decide(
     return GroupDecision(
         note=f"target {target(group)}, have {len(running)}, named to go {len(named)}",
         deletions=deletions,
-        creations=tuple(map(Place, free_indexes(running, created))) if has_indexes else (Place(None),) * created,
+        creations=free_indexes(running, created) if has_indexes else (0,) * created,
         is_partial=len(gone) + max(0, missing) > room,
     )
 
@@ -128,8 +122,8 @@ def removal_rank(pods: Sequence[Pod]) -> tuple[bool, bool, float]:
     )
 
 
-def free_indexes(pods: Iterable[Pod], number: int) -> Iterator[int]:
+def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
     """Return the smallest indexes that no pod has; a label that is no number is passed over."""
     texts = (pod.metadata.labels.get(labels.REPLICA_INDEX, "") for pod in pods)
     used = {int(text) for text in texts if text.isascii() and text.isdecimal()}
-    return islice((index for index in count() if index not in used), number)
+    return tuple(islice((index for index in count() if index not in used), number))

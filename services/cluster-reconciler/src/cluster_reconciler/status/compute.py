@@ -8,9 +8,8 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import ConditionType, ReplicaFailure, State
+from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure, State
 from cluster_reconciler.status import conditions as of_cluster
-from cluster_reconciler.status.conditions import Failure
 from common import conditions
 from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.reasons import ConditionReason, ConditionType, ReplicaFailure
+from cluster_reconciler.reasons import ConditionReason, ConditionType
 from common import conditions
 from common.api.core import Pod
 from common.api.meta import Condition
@@ -23,23 +21,6 @@ _CONTAINERS_NOT_READY: Final = "ContainersNotReady"
 _NOT_PROVISIONED: Final = ConditionUpdate(
     ConditionType.PROVISIONED, "False", ConditionReason.PODS_PROVISIONING, "RayCluster has been suspended"
 )
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """The first failure of a reconcile, one that concerns pods before others, or why there are no pods."""
-
-    reason: str
-    problem: str
-
-    @property
-    def is_of_name(self) -> bool:
-        """Return whether the name breaks a rule; then nothing else of the cluster is read, and only this condition changes."""
-        return self.reason == ReplicaFailure.INVALID_METADATA
-
-    @property
-    def update(self) -> ConditionUpdate:
-        """Return the condition ReplicaFailure."""
-        return ConditionUpdate(ConditionType.REPLICA_FAILURE, "True", self.reason, f"{self.reason}\n{self.problem}")
 
 
 def head_ready(observed: Observed) -> ConditionUpdate:

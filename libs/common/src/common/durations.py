@@ -48,6 +48,4 @@ def text(length: timedelta) -> str:
 
 
 def _decimal(amount: int, unit: int) -> str:
-    whole, fraction = divmod(amount, unit)
-    digits = str(fraction).rjust(len(str(unit)) - 1, "0").rstrip("0")
-    return f"{whole}.{digits}" if digits else str(whole)
+    return f"{amount / unit:.6f}".rstrip("0").rstrip(".")

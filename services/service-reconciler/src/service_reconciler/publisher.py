@@ -58,7 +58,7 @@ class Publisher:
         if event.id in self._published:
             self._published.move_to_end(event.id)
             return None
-        wire = upgrade_events.encode(event, trace=trace.current() or None)
+        wire = upgrade_events.encode(event, trace=trace.CURRENT.get() or None)
         lost: errors.RaybusError | None = None
         try:
             await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)

@@ -226,7 +226,7 @@ async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
     found: list[str] = []
 
     async def reconcile(key: Key, *, now: datetime) -> datetime | None:
-        found.append(f"{key.name} {trace.current()}")
+        found.append(f"{key.name} {trace.CURRENT.get()}")
         return now + timedelta(seconds=5) if len(found) == 1 else None
 
     shell.reconcile = reconcile
@@ -240,7 +240,7 @@ async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
 
     await shell.run_for(10, script)
     assert found == ["a second", "a second", "a third"]
-    assert trace.current() == ""
+    assert trace.CURRENT.get() == ""
 
 
 async def test_metrics_count_workers_and_retries() -> None:

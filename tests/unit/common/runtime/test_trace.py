@@ -20,10 +20,10 @@ def test_the_newest_change_is_what_a_reconcile_is_about() -> None:
         keys.enqueued("ns/a", change, waits=True)
 
     with keys.reconciling("ns/a"):
-        assert traces.current() == SECOND
+        assert traces.CURRENT.get() == SECOND
     with keys.reconciling("ns/a"):  # a reconcile of a timer continues it
-        assert traces.current() == SECOND
-    assert traces.current() == ""
+        assert traces.CURRENT.get() == SECOND
+    assert traces.CURRENT.get() == ""
 
 
 def test_a_key_that_is_forgotten_has_no_change() -> None:
@@ -31,7 +31,7 @@ def test_a_key_that_is_forgotten_has_no_change() -> None:
     keys.enqueued("ns/a", FIRST, waits=True)
     keys.forget("ns/a")
     with keys.reconciling("ns/a"):
-        assert traces.current() == ""
+        assert traces.CURRENT.get() == ""
 
 
 @pytest.mark.long

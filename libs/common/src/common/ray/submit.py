@@ -5,7 +5,7 @@ Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
 """
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -39,9 +39,7 @@ class Submit(Action, frozen=True, kw_only=True):
     capacity: int | None = None
     """The `target_capacity` that goes along."""
 
-    @property
-    def is_optional(self) -> bool:
-        return True
+    is_optional: ClassVar[bool] = True
 
     def __str__(self) -> str:
         capacity = "" if self.capacity is None else f" with capacity {self.capacity}"

@@ -5,7 +5,7 @@ An action brings the Events that report it. As text it is a short phrase for the
 
 from datetime import datetime
 from enum import Enum, auto
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
@@ -61,11 +61,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing that follows depends on this: the plan continues after a failure, which is raised at its end."""
     chain: str = MAIN
     """Actions of one chain depend on those before; a failure ends its chain, and the others continue."""
-
-    @property
-    def is_optional(self) -> bool:
-        """Return whether a failure is reported and nothing else."""
-        return False
+    is_optional: ClassVar[bool] = False
+    """Whether a failure is reported and nothing else."""
 
     @property
     def continues(self) -> bool:

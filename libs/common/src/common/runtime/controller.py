@@ -168,8 +168,9 @@ class Controller:
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
             # Once the state of its partition is complete, every key is enqueued.
             try:
-                if self._report_quarantine is not None and (held := self.informer.quarantine_of(key)) is not None:
-                    await self._report_quarantine(*held)
+                if self._report_quarantine is not None and (held := self.informer.quarantine.of(key)) is not None:
+                    root = self.informer.root(key)
+                    await self._report_quarantine(held.metadata if root is None else root.metadata, held.why)
             except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
                 log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
             finally:  # also after a stray cancellation, which begins the worker again: else the key stays in work

@@ -49,25 +49,25 @@ class Informer:
         """The partition of each key that was ever enqueued."""
         self.was_synced = False
         self._foreign: dict[caches.Key, int] = {}
+        metrics.PARTITIONS_HELD.labels(name).set_function(lambda: len(self.followed))
+        metrics.PARTITIONS_LOADING.labels(name).set_function(lambda: self.loading)
 
     # --- which partitions --------------------------------------------------------------------------------------------
 
     @property
     def loading(self) -> int:
-        """Count the followed partitions without a complete state."""
-        return sum(not each.is_synced for each in self.followed.values())
+        """Count the followed partitions without a complete state; a scrape in another thread asks, too."""
+        return sum(not each.is_synced for each in tuple(self.followed.values()))
 
     def hold(self, partition: int) -> Listener:
         """Begin to follow a partition; return the listener of its feed."""
-        listener = self.followed[partition] = _Partition(self, partition)
-        self.measure()
-        return listener
+        self.followed[partition] = _Partition(self, partition)
+        return self.followed[partition]
 
     def stop(self, partitions: Set[int]) -> None:
         """Ignore some partitions from now on; none of their keys may be reconciled."""
         for each in self.followed.keys() & partitions:
             self.followed.pop(each).is_held = False
-        self.measure()
 
     def forget(self, partitions: Set[int]) -> tuple[Objects, list[Key]]:
         """Drop the objects of some stopped partitions; return them, and the keys that this replica no longer owns."""
@@ -90,11 +90,6 @@ class Informer:
         answers = self.cache.objects_of(None)
         return known + [each for each in answers if self.keys_in(partitions, self.watched.keys_of(each))]
 
-    def measure(self) -> None:
-        """Set the gauges of the partitions."""
-        metrics.PARTITIONS_HELD.labels(self.name).set(len(self.followed))
-        metrics.PARTITIONS_LOADING.labels(self.name).set(self.loading)
-
     # --- which keys --------------------------------------------------------------------------------------------------
 
     def may_reconcile(self, key: Key) -> bool:
@@ -103,24 +98,17 @@ class Informer:
         return partition is not None and partition.is_synced and self.quarantine.of(key) is None
 
     def silent_since(self, key: Key) -> float | None:
-        """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock.
-
-        None while it does, and before its state was complete once: until then the cache is not an observation of the cluster.
-        """
+        """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock; None while it does."""
         partition = self.followed.get(self.partition_of.get(key, -1))
         return None if partition is None or self.quarantine.of(key) is not None else partition.silent_since
 
-    def quarantine_of(self, key: Key) -> tuple[ObjectMeta, str] | None:
-        """Return what is known of a key's object, and which object in quarantine it waits for; None when it waits for none."""
-        held = self.quarantine.of(key)
-        if held is None:
-            return None
-        root = self.cache.get(self.watched.root, key.namespace, key.name)
-        return (root.metadata if root is not None else held.metadata), held.why
+    def root(self, key: Key) -> Object | None:
+        """Return the object of a key."""
+        return self.cache.get(self.watched.root, key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
         """Forget a key without a pending request, if its object is gone."""
-        if self.cache.get(self.watched.root, key.namespace, key.name) is None:
+        if self.root(key) is None:
             self.partition_of.pop(key, None)
             self.traces.forget(key)
 
@@ -144,7 +132,10 @@ class _Partition:
         self.is_held = True
         self.is_synced = False
         self.silent_since: float | None = None
-        """When the last complete state ceased to count; None while it counts, and before the first."""
+        """When the last complete state ceased to count, by the event loop's clock.
+
+        None while it counts, and before the first: until then the cache is not an observation of the cluster.
+        """
         self._loaded: set[caches.Key] | None = set()
         """Objects of the running load; None when no load runs."""
 
@@ -160,7 +151,6 @@ class _Partition:
         if informer.was_synced or len(informer.followed) == 1:
             log.info("state is loading", why=why, partitions=informer.loading)
         informer.was_synced = False
-        informer.measure()
 
     def rewound(self) -> None:
         """Forget the objects of the partition, and what answers brought."""
@@ -251,7 +241,6 @@ class _Partition:
             self._enqueue_keys_of(gone, "")
         for each in informer.cache.objects_of(self._number):
             self._enqueue_keys_of(each, "")
-        informer.measure()
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
             objects, partitions = len(informer.cache), len(informer.followed)

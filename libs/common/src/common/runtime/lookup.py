@@ -50,10 +50,9 @@ class Lookup:
 
         The stream of a watcher that was away for long is behind until the next one has listed all: what is missing may well exist.
         """
-        if self._cache.get(view, *place) is None:
-            found = await self._find(resource, view, place, max_age=UNSEEN)
-            if found is not None:
-                self._cache.put(found)
+        is_known = self._cache.get(view, *place) is not None
+        if not is_known and (found := await self._find(resource, view, place, max_age=UNSEEN)) is not None:
+            self._cache.put(found)
         return self._cache.get(view, *place)
 
     async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:

@@ -13,22 +13,18 @@ from common.observability import tracing
 
 MOST_WAITING: Final = 64
 """Changes of one key that record their wait; a key may be enqueued a thousand times before its reconcile."""
-_CURRENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
-
-
-def current() -> str:
-    """Return the W3C traceparent of the running reconcile, empty outside of one and where no message had one."""
-    return _CURRENT.get()
+CURRENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
+"""The W3C traceparent of the running reconcile, empty outside of one and where no message had one."""
 
 
 @contextmanager
 def bound(trace: str) -> Generator[None]:
     """Let a block, and what it starts, run under a trace."""
-    token = _CURRENT.set(trace)
+    token = CURRENT.set(trace)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        CURRENT.reset(token)
 
 
 class ReconcileTraces:

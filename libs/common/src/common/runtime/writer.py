@@ -10,19 +10,9 @@ from common.kube import client
 from common.kube.answers import is_gone
 from common.kube.client import Kube
 from common.kube.resources import Resource, label_selector
+from common.runtime import actions
 from common.runtime import cache as caches
-from common.runtime.actions import (
-    Action,
-    Annotate,
-    Create,
-    Delete,
-    DeleteCollection,
-    IfExists,
-    Patch,
-    Replace,
-    SetFinalizers,
-    UpdateStatus,
-)
+from common.runtime.actions import Action, IfExists
 from common.runtime.cache import Cache, Object
 
 
@@ -58,18 +48,18 @@ class Writer:
             RaybusError: The API server refused it, or did not answer.
         """
         match action:
-            case Create():
+            case actions.Create():
                 return self._create(action)
-            case Replace() | Patch() | DeleteCollection():
+            case actions.Replace() | actions.Patch() | actions.DeleteCollection():
                 return self._change(action)
-            case Delete():
+            case actions.Delete():
                 return self._delete(action)
-            case UpdateStatus() | SetFinalizers() | Annotate():
+            case actions.UpdateStatus() | actions.SetFinalizers() | actions.Annotate():
                 return self._write_root(action)
             case _:
                 raise errors.Invariant(f"no write is known for: {action}")
 
-    async def is_there(self, action: Delete) -> bool:
+    async def is_there(self, action: actions.Delete) -> bool:
         """Return whether the object of a deletion is there still, and not another of its name."""
         try:
             answer = await self._kube.get(action.resource, self.namespace, action.name)
@@ -77,7 +67,7 @@ class Writer:
             return False
         return msgspec.json.decode(answer, type=_Answer).metadata.uid == action.uid
 
-    async def _create(self, action: Create) -> bool:
+    async def _create(self, action: actions.Create) -> bool:
         resource, name = action.resource, action.body["metadata"]["name"]
         try:
             self._keep(resource, await self._kube.create(resource, self.namespace, action.body))
@@ -96,20 +86,20 @@ class Writer:
             return False
         return True
 
-    async def _change(self, action: Replace | Patch | DeleteCollection) -> bool:
+    async def _change(self, action: actions.Replace | actions.Patch | actions.DeleteCollection) -> bool:
         resource = action.resource
         match action:
-            case Replace(body=body):
+            case actions.Replace(body=body):
                 self._keep(resource, await self._kube.replace(resource, self.namespace, body))
-            case Patch(name=name, patch=patch):
+            case actions.Patch(name=name, patch=patch):
                 answer = await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
                 self._keep(resource, answer)
-            case DeleteCollection(selector=selector):
+            case actions.DeleteCollection(selector=selector):
                 labels = label_selector(selector)
                 await self._kube.delete_collection(resource, self.namespace, label_selector=labels)
         return True
 
-    async def _delete(self, action: Delete) -> bool:
+    async def _delete(self, action: actions.Delete) -> bool:
         view = self._views.get(action.resource.kind)
         known = None if view is None else self._cache.get(view, self.namespace, action.name)
         version = caches.version_of(known.metadata) if known is not None else 0
@@ -126,11 +116,11 @@ class Writer:
             self._cache.remove(view, self.namespace, action.name, version=version)
         return bool(answer)
 
-    async def _write_root(self, action: UpdateStatus | SetFinalizers | Annotate) -> bool:
+    async def _write_root(self, action: actions.UpdateStatus | actions.SetFinalizers | actions.Annotate) -> bool:
         """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
         meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
         try:
-            if isinstance(action, UpdateStatus):
+            if isinstance(action, actions.UpdateStatus):
                 body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
                 body |= {"status": msgspec.to_builtins(action.status)}
                 answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from common import annotation_record
-from common.annotation_record import AnnotationRecord
+from common.annotation_record import EARLIEST, AnnotationRecord
 from common.api.gateway import Route
 from common.api.ray_service import RayService
 
@@ -114,11 +114,7 @@ def known(service: RayService, routes: Iterable[Route | None]) -> Record:
     newest does not name any more has nothing, whatever the mirror still has.
     """
     held = [each for route in routes if (each := of_route(route)).clusters]
-    return max(held, key=_age, default=None) or of_status(service)
-
-
-def _age(record: Record) -> float:
-    return 0.0 if record.changed_at is None else record.changed_at.timestamp()
+    return max(held, key=lambda each: each.changed_at or EARLIEST, default=None) or of_status(service)
 
 
 def weight_of(route: Route | None, service: str) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from common import errors
 from common.api.event import warning
+from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube import client
 from common.kube.client import Kube
@@ -20,7 +21,6 @@ from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
-from common.ray.revision import Listed
 from common.ray.submit import Submit
 from common.runtime.actions import Action, Create, Delete, Patch, Plan
 from common.runtime.executor import Executor
@@ -102,7 +102,7 @@ class Execution:
         meta, goal = service.metadata, goal_revision.asked_of(service)
         selector = label_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        found = goal_revision.of(meta, msgspec.json.decode(body, type=Listed[GoalRevision]).items)
+        found = goal_revision.of(meta, msgspec.json.decode(body, type=Items[GoalRevision]).items)
         for write in revisions.decide(meta, goal, action.before, found, kept=action.kept):
             match write:
                 case Create(resource=resource, body=body):

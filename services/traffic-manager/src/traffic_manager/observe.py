@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from common import errors, labels, names
-from common.api.core import EndpointSlice, EndpointSlices, Service
+from common.api.core import EndpointSlice, Service
 from common.api.gateway import GrpcRoute, HttpRoute
-from common.api.meta import ObjectMeta
+from common.api.meta import Items, ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.clock import Clock
@@ -110,7 +110,7 @@ class Observer:
                 backend = names.serve_service(role.ray_cluster_name)
                 selector = f"{labels.SERVICE_NAME}={backend}"
                 body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
-                found = msgspec.json.decode(body, type=EndpointSlices).items
+                found = msgspec.json.decode(body, type=Items[EndpointSlice]).items
                 held = {each.metadata.name for each in found}
                 known = self._cache.list(EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend})
                 self._cache.forget(each for each in known if each.metadata.name not in held)

@@ -8,14 +8,13 @@ import msgspec
 import typer
 
 from common import errors
-from common.api.meta import ObjectMeta
+from common.api.meta import Items, ObjectMeta
 from common.kube.resources import NAMESPACE, Resource
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import KINDS, SERVICE
-from raybus_cli.reading.reader import Items
 
 SECONDS: Final = 2.0
 """The longest wait after a key press."""

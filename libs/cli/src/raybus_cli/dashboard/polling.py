@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from common import errors
+from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
@@ -21,7 +22,6 @@ from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.history import History
 from raybus_cli.dashboard.model import Detail
 from raybus_cli.reading import reader
-from raybus_cli.reading.reader import Items
 from raybus_cli.reading.snapshot import Snapshot
 
 EVERY: Final = 2.0

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from common import errors
+from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import nkeys
@@ -15,7 +16,6 @@ from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, StorageClass, Workload
-from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")
 DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")

@@ -8,6 +8,7 @@ import typer
 
 from common import errors, labels
 from common.api.core import Pod
+from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
@@ -25,7 +26,6 @@ from raybus_cli.output import printing
 from raybus_cli.output.printing import LinesOption, Output
 from raybus_cli.reading import reader
 from raybus_cli.reading.kinds import Target
-from raybus_cli.reading.reader import Items
 
 DECLARATIVE: Final = {"api_type": "declarative"}
 

@@ -9,6 +9,7 @@ from common import errors, labels
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.core import Job as BatchJob
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -47,7 +48,6 @@ from raybus_cli.migrating.facts import (
     Surroundings,
     WebhookConfiguration,
 )
-from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")
 Scope = tuple[str | None, ...]

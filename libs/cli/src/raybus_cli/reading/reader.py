@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from common import errors, labels, names, ports
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
@@ -51,12 +52,6 @@ class _NodeStatus(msgspec.Struct, frozen=True):
 
 class _Node(msgspec.Struct, frozen=True):
     status: _NodeStatus = _NodeStatus()
-
-
-class Items(msgspec.Struct, Generic[T], frozen=True):
-    """The answer to a list."""
-
-    items: list[T]
 
 
 async def service(kube: KubeClient, namespace: str, name: str) -> RayService:

@@ -35,11 +35,10 @@ class PodSpec(View, frozen=True, kw_only=True):
     containers: list[Container] = []
     restart_policy: str = "Always"
     node_name: str = ""
-    termination_grace_period_seconds: int | None = None
 
 
 class PodCondition(View, frozen=True, kw_only=True):
-    """One condition of a pod."""
+    """One condition of a pod or a Job."""
 
     type: str
     status: str
@@ -48,15 +47,8 @@ class PodCondition(View, frozen=True, kw_only=True):
     message: str = ""
 
 
-class StateWaiting(View, frozen=True, kw_only=True):
-    """Why a container does not run yet."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class StateTerminated(View, frozen=True, kw_only=True):
-    """How a container ended."""
+class StateDetails(View, frozen=True, kw_only=True):
+    """Why a container does not run yet, or how it ended."""
 
     exit_code: int = 0
     reason: str = ""
@@ -66,8 +58,8 @@ class StateTerminated(View, frozen=True, kw_only=True):
 class ContainerState(View, frozen=True, kw_only=True):
     """At most one of these is set."""
 
-    waiting: StateWaiting | None = None
-    terminated: StateTerminated | None = None
+    waiting: StateDetails | None = None
+    terminated: StateDetails | None = None
 
 
 class ContainerStatus(View, frozen=True, kw_only=True):
@@ -164,23 +156,10 @@ class EndpointSlice(View, frozen=True, kw_only=True):
     endpoints: list[Endpoint] | None = None
 
 
-class EndpointSlices(msgspec.Struct, frozen=True):
-    """An answer to a list request."""
-
-    items: list[EndpointSlice] = []
-
-
-class JobCondition(View, frozen=True, kw_only=True):
-    """One condition of a Job."""
-
-    type: str
-    status: str
-
-
 class JobStatus(View, frozen=True, kw_only=True):
     """How a Job is doing."""
 
-    conditions: list[JobCondition] = []
+    conditions: list[PodCondition] = []
 
 
 class Job(View, frozen=True, kw_only=True):

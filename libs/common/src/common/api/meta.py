@@ -1,12 +1,13 @@
 """Kubernetes metadata, conditions and times, as far as we read and write them."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from common.api.opaque import Api
 
+T = TypeVar("T")
 Time: TypeAlias = Annotated[datetime, Api(go="time")]
 Int64: TypeAlias = Annotated[int, Api(go="int64")]
 LONGEST_MESSAGE: Final = 8192
@@ -21,6 +22,12 @@ class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """A part of an API object: absent fields are None or empty, unknown fields are passed over."""
 
 
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    """The answer to a list of objects."""
+
+    items: list[T] = []
+
+
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     """The object that another one belongs to."""
 
@@ -29,14 +36,12 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
-    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     """Name, version, labels and life cycle of an object."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

@@ -11,11 +11,12 @@ import msgspec
 
 from common import errors
 from common.api.core import Service
+from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
 from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import revision
-from common.ray.revision import Given, Listed, Outcome, Revision
+from common.ray.revision import Given, Outcome, Revision
 from common.ray.serve_api import ServeApi, remembered
 from common.ray.submit import Submit
 from common.runtime import cache as caches
@@ -78,7 +79,7 @@ class Revisions:
         meta = cluster.metadata
         selector = label_selector(revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        for each in msgspec.json.decode(body, type=Listed[Revision]).items:
+        for each in msgspec.json.decode(body, type=Items[Revision]).items:
             self._cache.put(each)
         remembered(self._met, cluster.metadata.uid, None)
         return self._known(cluster)

@@ -101,9 +101,12 @@ class DirectDashboard:
             method, step = "PUT", tracing.step("write", method="PUT", path=url)
         try:
             async with _deadline(seconds, target.name):
-                with step:
-                    request = self._http.build_request(method, url, headers=headers, content=content, timeout=seconds)
-                    answer, body = await self._send(request, most=most)
+                with step:  # a redirect is not followed: it would take the token along
+                    send = self._http.stream(
+                        method, url, headers=headers, content=content, timeout=seconds, follow_redirects=False
+                    )
+                    async with send as answer:
+                        body = await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the dashboard at {where} does not answer: {text}") from problem
@@ -114,14 +117,6 @@ class DirectDashboard:
         if answer.is_client_error:
             raise errors.Rejected(text)
         raise errors.Unavailable(f"the dashboard at {where} answered {text}")
-
-    async def _send(self, request: httpx.Request, *, most: int) -> tuple[httpx.Response, bytes]:
-        """Send one request; redirects are not followed: they would take the token along."""
-        answer = await self._http.send(request, stream=True, follow_redirects=False)
-        try:
-            return answer, await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
-        finally:
-            await answer.aclose()
 
 
 class ProxiedDashboard:

@@ -71,24 +71,14 @@ class NotYamlError(ValueError):
     """The text cannot be read; the message is one line."""
 
 
-class _Held(msgspec.Struct, frozen=True):
-    """A value that has an anchor, and what writing it out once more costs."""
+class _Node(msgspec.Struct, eq=False):
+    """A value, and what writing it out once more costs; of one that is still being read, what was spent before it."""
 
     value: Value
     values: int
     characters: int
     levels: int
-
-
-class _Frame(msgspec.Struct, eq=False):
-    """A mapping or a sequence that is being read."""
-
-    into: dict[str, Value] | list[Value]
-    anchor: str | None
-    values: int
-    """Values that were read before it."""
-    characters: int
-    levels: int = 1
+    is_open: bool = False
     key: str | None = None
     merges: bool = False
     """The next value is merged into this mapping."""
@@ -112,8 +102,8 @@ class _Reader:
         self._limits = limits
         self._values = 0
         self._characters = 0
-        self._anchors: dict[str, _Held | _Frame] = {}
-        self._stack: list[_Frame] = []
+        self._anchors: dict[str, _Node] = {}
+        self._stack: list[_Node] = []
         self._result: Value = None
         self._line = 0
 
@@ -125,9 +115,9 @@ class _Reader:
                 case yaml.ScalarEvent():
                     self._scalar(event)
                 case yaml.MappingStartEvent():
-                    self._open(cast("dict[str, Value]", {}), event.anchor)
+                    self._open({}, event.anchor)
                 case yaml.SequenceStartEvent():
-                    self._open(cast("list[Value]", []), event.anchor)
+                    self._open([], event.anchor)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     self._close()
                 case yaml.AliasEvent():
@@ -144,34 +134,33 @@ class _Reader:
         text, tag, is_plain = event.value, event.tag or "", bool(event.implicit[0])
         self._spend(1, len(text), 0)
         top = self._stack[-1] if self._stack else None
-        is_key = top is not None and isinstance(top.into, dict) and top.key is None and not top.merges
+        is_key = top is not None and isinstance(top.value, dict) and top.key is None and not top.merges
         if top is not None and is_key and text == "<<" and (is_plain or tag == f"{_TAG}merge"):
             top.merges = True
             return
         value = text if not tag and not is_plain else self._resolved(tag, text)
         if event.anchor is not None:
-            self._anchors[event.anchor] = _Held(value, 1, len(text), 0)
+            self._anchors[event.anchor] = _Node(value, 1, len(text), 0)
         self._put(value, 0)
 
-    def _open(self, into: dict[str, Value] | list[Value], anchor: str | None) -> None:
+    def _open(self, value: dict[str, Value] | list[Value], anchor: str | None) -> None:
         self._spend(1, 0, 1)
-        frame = _Frame(into, anchor, self._values, self._characters)
+        node = _Node(value, self._values, self._characters, 1, is_open=True)
         if anchor is not None:
-            self._anchors[anchor] = frame
-        self._stack.append(frame)
+            self._anchors[anchor] = node
+        self._stack.append(node)
 
     def _close(self) -> None:
-        frame = self._stack.pop()
-        if frame.anchor is not None and self._anchors[frame.anchor] is frame:
-            values, characters = self._values - frame.values + 1, self._characters - frame.characters
-            self._anchors[frame.anchor] = _Held(frame.into, values, characters, frame.levels)
-        self._put(frame.into, frame.levels)
+        node = self._stack.pop()
+        node.values, node.characters = self._values - node.values + 1, self._characters - node.characters
+        node.is_open = False
+        self._put(node.value, node.levels)
 
     def _alias(self, anchor: str) -> None:
         held = self._anchors.get(anchor)
         if held is None:
             raise self._wrong(f"unknown anchor '{anchor[:50]}' referenced")
-        if isinstance(held, _Frame):  # it is still being read
+        if held.is_open:
             raise self._wrong(f"anchor '{anchor[:50]}' value contains itself")
         self._spend(held.values, held.characters, held.levels)
         self._put(held.value, held.levels, is_alias=True)
@@ -182,19 +171,20 @@ class _Reader:
             self._result = self._json(value)
             return
         top = self._stack[-1]
+        into = top.value
         top.levels = max(top.levels, levels + 1)
-        if isinstance(top.into, list):
-            top.into.append(self._json(value))
+        if isinstance(into, list):
+            cast("list[Value]", into).append(self._json(value))
         elif top.merges:
             for part in reversed(cast("list[Value]", value if isinstance(value, list) and not is_alias else [value])):
                 if not isinstance(part, dict):
                     raise self._wrong("map merge requires map or sequence of maps as the value")
-                top.into.update(cast("dict[str, Value]", part))
+                into.update(cast("dict[str, Value]", part))
             top.merges = False
         elif top.key is None:
             top.key = self._key(value)
         else:
-            top.into[top.key] = self._json(value)
+            into[top.key] = self._json(value)
             top.key = None
 
     def _key(self, value: Value) -> str:

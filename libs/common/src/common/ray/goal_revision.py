@@ -15,9 +15,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.kube.resources import CONTROLLER_REVISION
-from common.ray import owner, spec_hash
-from common.ray.revision import RECORD
+from common.ray import owner, revision, spec_hash
 
 REPLACES: Final = "raybus.io/replaces"
 """On a record: the name of the record of the spec that served before it."""
@@ -81,7 +79,7 @@ def served_by(cluster: RayCluster, serve_config: str | None) -> Spec:
 
 def marks(service: str) -> dict[str, str]:
     """Return the labels of a RayService's records."""
-    return {**owner.marks(service), RECORD: "goal"}
+    return {**owner.marks(service), revision.RECORD: "goal"}
 
 
 def of(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
@@ -98,19 +96,9 @@ def name(service: ObjectMeta, spec: Spec) -> str:
 
 def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Body:
     """Return the record of a spec; the highest number is the newest."""
-    return {
-        "apiVersion": CONTROLLER_REVISION.api_version,
-        "kind": CONTROLLER_REVISION.kind,
-        "metadata": {
-            "name": name(service, spec),
-            "namespace": service.namespace,
-            "labels": marks(service.name),
-            "annotations": {REPLACES: replaces} if replaces else {},
-            "ownerReferences": owner.reference(service),
-        },
-        "data": msgspec.to_builtins(Data(spec=spec.goal)),
-        "revision": number,
-    }
+    body = revision.record(service, name(service, spec), number, Data(spec=spec.goal), kind=owner.KIND)
+    body["metadata"] |= {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
+    return body
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:

@@ -25,7 +25,7 @@ MOST: Final = 10**6
 AT_ONCE: Final = 16
 SILENT_AFTER: Final = 64
 """Pods without an answer after which the cluster counts as silent."""
-_SAMPLES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
+_LINES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
 """Of an untrusted text, only these lines are parsed."""
 _IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
 """Every metric of a Ray node begins so; without any, it was not Ray that answered."""
@@ -77,8 +77,11 @@ async def ask(one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods:
 
 def count(exposition: bytes) -> Ongoing | None:
     """Return the ongoing requests in a text of Prometheus's format; None when it has none."""
-    lines = _SAMPLES.findall(exposition)
-    proxies, replicas, processes = (_numbers(lines, names) for names in (PROXIES, (REPLICAS,), (HA_PROXIES,)))
+    values: dict[bytes, list[float]] = {}
+    for name, value in map(_sample, _LINES.findall(exposition)):
+        values.setdefault(name, []).append(value)
+    proxies = [each for name in PROXIES for each in values.get(name, ())]
+    replicas, processes = values.get(REPLICAS, ()), values.get(HA_PROXIES, ())
     totals = [sum(each) for each in (proxies, replicas, processes)]
     if not all(total <= MOST for total in totals) or not _IS_RAY.search(exposition):  # a sum with NaN is not
         return None
@@ -92,20 +95,12 @@ def count(exposition: bytes) -> Ongoing | None:
     )
 
 
-def _numbers(lines: Sequence[bytes], names: tuple[bytes, ...]) -> list[float]:
-    """Return the values of the lines of some names, NaN for one that cannot be meant."""
-    numbers = (_number(line, names) for line in lines if line.startswith(names))
-    return [each for each in numbers if each is not None]
-
-
-def _number(line: bytes, names: tuple[bytes, ...]) -> float | None:
-    """Return a line's value, NaN where it is none that can be meant, None where the line has another name."""
+def _sample(line: bytes) -> tuple[bytes, float]:
+    """Return a line's name and its value, NaN where it is none that can be meant."""
     name, _, rest = line.partition(b"{")
     value = rest.rpartition(b"}")[2] if rest else line.partition(b" ")[2]
-    if name.partition(b" ")[0] not in names:
-        return None
     try:
         number = float(value.split()[0])
     except (ValueError, IndexError):
-        return math.nan
-    return number if math.isfinite(number) and number >= 0 else math.nan
+        number = math.nan
+    return name.partition(b" ")[0], number if math.isfinite(number) and number >= 0 else math.nan

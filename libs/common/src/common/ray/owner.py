@@ -16,19 +16,10 @@ from common.runtime.key import Key, KeysOf
 KIND: Final = ray_service.KIND
 
 
-def reference(service: ObjectMeta) -> list[Body]:
-    """Return the owner reference of what a RayService owns."""
-    return [_reference(ray_service.API_VERSION, ray_service.KIND, service)]
-
-
-def cluster_reference(cluster: ObjectMeta) -> list[Body]:
-    """Return the owner reference of what goes with a cluster."""
-    return [_reference(ray_cluster.API_VERSION, ray_cluster.KIND, cluster)]
-
-
-def _reference(api_version: str, kind: str, owner: ObjectMeta) -> Body:
-    named = {"apiVersion": api_version, "kind": kind, "name": owner.name, "uid": owner.uid}
-    return {**named, "controller": True, "blockOwnerDeletion": True}
+def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
+    """Return the owner reference of what a RayService, or an object of another kind of Ray, owns."""
+    named = {"apiVersion": ray_service.API_VERSION, "kind": kind, "name": owner.name, "uid": owner.uid}
+    return [{**named, "controller": True, "blockOwnerDeletion": True}]
 
 
 def marks(service: str) -> dict[str, str]:

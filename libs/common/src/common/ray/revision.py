@@ -8,11 +8,12 @@ the name, so that of two writers one gets a conflict.
 
 import hashlib
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 
 from common import labels
+from common.api import ray_cluster
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
@@ -63,15 +64,6 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
         return Outcome(outcome) if outcome in set(Outcome) else Outcome.SENT
 
 
-T = TypeVar("T")
-
-
-class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """The answer to a list of records."""
-
-    items: list[T] = []
-
-
 def marks(cluster: str) -> dict[str, str]:
     """Return the labels of a cluster's records."""
     return {labels.CLUSTER: cluster, RECORD: SERVE_CONFIG}
@@ -81,17 +73,18 @@ def build(cluster: RayCluster, given: Given, number: int) -> Body:
     """Return the record of what a cluster is about to be given; the highest number is the current one."""
     meta = cluster.metadata
     incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]  # made again under its name, it has other records
+    body = record(meta, f"{meta.name}-serve-{incarnation}-{number}", number, given, kind=ray_cluster.KIND)
+    body["metadata"] |= {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
+    return body
+
+
+def record(of: ObjectMeta, name: str, number: int, data: msgspec.Struct, *, kind: str) -> Body:
+    """Return a ControllerRevision that belongs to an object of a kind of Ray, without labels and annotations."""
     return {
         "apiVersion": CONTROLLER_REVISION.api_version,
         "kind": CONTROLLER_REVISION.kind,
-        "metadata": {
-            "name": f"{meta.name}-serve-{incarnation}-{number}",
-            "namespace": meta.namespace,
-            "labels": marks(meta.name),
-            "annotations": {OUTCOME: Outcome.SENT},
-            "ownerReferences": owner.cluster_reference(meta),
-        },
-        "data": msgspec.to_builtins(given),
+        "metadata": {"name": name, "namespace": of.namespace, "ownerReferences": owner.reference(of, kind)},
+        "data": msgspec.to_builtins(data),
         "revision": number,
     }
 

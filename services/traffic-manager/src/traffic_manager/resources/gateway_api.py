@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from common import labels, names
-from common.api import ray_service
+from common.api import ray_cluster, ray_service
 from common.api.gateway import Gateway, HttpRoute, Route
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
@@ -60,7 +60,7 @@ def build_service(cluster: RayCluster) -> Json | None:
                 labels.ORIGIN_KIND: ray_service.KIND,
                 labels.SERVE: names.checked_label(f"{meta.name}-serve"),
             },
-            "ownerReferences": owner.cluster_reference(meta),
+            "ownerReferences": owner.reference(meta, ray_cluster.KIND),
         },
         "spec": {
             "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},

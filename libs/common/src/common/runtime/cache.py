@@ -7,8 +7,8 @@ Each partition of the stream is delivered by itself, so the cache knows the part
 partition changes nothing of another. An object that only an answer brought has no partition yet.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Set
 from typing import Final, Protocol, TypeVar
 
 from common import labels
@@ -32,7 +32,6 @@ class Object(Protocol):
 T = TypeVar("T", bound=Object)
 Objects = list[Object]
 Key = tuple[type, str, str]
-_Index = tuple[type, str, str, str]
 
 
 def version_of(meta: ObjectMeta) -> int:
@@ -50,11 +49,10 @@ class Cache:
 
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
-        self._index: defaultdict[_Index, set[Key]] = defaultdict(set)
-        self._numbers: Counter[type] = Counter()
         self._partitions: dict[Key, int | None] = {}
         """The partition that showed an object last; None while only answers have brought it."""
-        self._by_partition: defaultdict[int | None, dict[Key, None]] = defaultdict(dict)
+        self._index: defaultdict[Hashable, dict[Key, None]] = defaultdict(dict)
+        """Keys by kind, by partition and by label, each in the order of arrival."""
         self._gone: dict[Key, tuple[int, int | None]] = {}
         """Tombstones: deleted objects with the version of their deletion and the partition that reported it (None: an answer), so that
         nothing older brings them back; newest last."""
@@ -70,18 +68,18 @@ class Cache:
     def list(self, kind: type[T], namespace: str, selector: Mapping[str, str]) -> list[T]:
         """Return all objects with matching labels, by name; the selector must name an indexed label."""
         indexed = next(label for label in INDEXED if label in selector)
-        keys = self._index.get((kind, namespace, indexed, selector[indexed]), set())
+        keys = self._index.get((kind, namespace, indexed, selector[indexed]), ())
         found = [self._objects[key] for key in sorted(keys)]
         wanted = selector.items()
         return [each for each in found if isinstance(each, kind) and wanted <= each.metadata.labels.items()]
 
     def all(self, kind: type[T]) -> Iterable[T]:
         """Return every object of a type."""
-        return [each for each in self._objects.values() if isinstance(each, kind)]
+        return [each for key in self._index.get(kind, ()) if isinstance(each := self._objects[key], kind)]
 
     def count(self, kind: type[Object]) -> int:
         """Return how many objects of a type there are."""
-        return self._numbers[kind]
+        return len(self._index.get(kind, ()))
 
     def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:
         """Take an object in, unless we know the same or a newer state; return whether anything changed.
@@ -95,19 +93,14 @@ class Cache:
         if gone_at >= version and (partition is None or reported_by in (None, partition)):
             return False
         known = self._objects.get(key)
-        if partition is not None or known is None:
-            self._assign(key, partition)
         known_at = -1 if known is None else version_of(known.metadata)
-        if known_at > version or (known_at == version and (not is_reload or known == obj)):
-            return False
-        if gone_at < version:
+        is_news = known is None or known_at < version or (known_at == version and is_reload and known != obj)
+        if partition is None and known is not None:
+            partition = self._partitions[key]
+        self._set(key, obj if is_news else known, partition)
+        if is_news and gone_at < version:
             self._gone.pop(key, None)
-        self._unindex(key)
-        self._numbers[key[0]] += known is None
-        self._objects[key] = obj
-        for index in _indexes(key, obj):
-            self._index[index].add(key)
-        return True
+        return is_news
 
     def remove(
         self, kind: type[Object], namespace: str, name: str, *, version: int, partition: int | None = None
@@ -121,7 +114,8 @@ class Cache:
         self._gone[key] = (version, partition) if version >= before[0] else before
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
-        return self._drop(key) is not None
+        self._set(key, None)
+        return known is not None
 
     def move(self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None) -> Object | None:
         """Record that an object moved to another partition that we follow (None: that we do not follow).
@@ -133,10 +127,9 @@ class Cache:
         if known is None or self._partitions.get(key) != origin:
             return None
         gone_at, reported_by = self._gone.get(key, (-1, None))
-        if to is None or (reported_by == to and gone_at >= version_of(known.metadata)):
-            return self._drop(key)
-        self._assign(key, to)
-        return None
+        is_dropped = to is None or (reported_by == to and gone_at >= version_of(known.metadata))
+        self._set(key, None if is_dropped else known, to)
+        return known if is_dropped else None
 
     def partition_of(self, kind: type[Object], namespace: str, name: str) -> int | None:
         """Return the partition of an object; None when only an answer brought it."""
@@ -144,12 +137,12 @@ class Cache:
 
     def objects_of(self, partition: int | None) -> Objects:
         """Return the objects of a partition, in the order of their arrival; None: those that only answers have brought."""
-        return [self._objects[key] for key in self._by_partition.get(partition, ())]
+        return [self._objects[key] for key in self._index.get(partition, ())]
 
     def forget(self, objects: Iterable[Object]) -> None:
         """Drop objects that live on, and that another replica reconciles."""
         for each in objects:
-            self._drop(key_of(each))
+            self._set(key_of(each), None)
 
     def rewind(self, objects: Iterable[Object]) -> None:
         """Drop objects, and all that is known of deletions: versions began again at a lower one."""
@@ -173,27 +166,28 @@ class Cache:
             self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
         return stale
 
-    def _assign(self, key: Key, partition: int | None) -> None:
-        if key not in self._partitions or self._partitions[key] != partition:
-            self._by_partition[self._partitions.get(key)].pop(key, None)
-            self._partitions[key] = partition
-            self._by_partition[partition][key] = None
-
-    def _drop(self, key: Key) -> Object | None:
-        self._unindex(key)
-        self._by_partition[self._partitions.pop(key, None)].pop(key, None)
-        known = self._objects.pop(key, None)
-        self._numbers[key[0]] -= known is not None
-        return known
-
-    def _unindex(self, key: Key) -> None:
-        known = self._objects.get(key)
-        for index in _indexes(key, known) if known is not None else ():
-            self._index[index].discard(key)
+    def _set(self, key: Key, obj: Object | None, partition: int | None = None) -> None:
+        """Store an object, in its places of the index; drop it for None."""
+        before = self._places(key)
+        if obj is None:
+            self._objects.pop(key, None)
+            self._partitions.pop(key, None)
+        else:
+            self._objects[key], self._partitions[key] = obj, partition
+        if (after := self._places(key)) == before:
+            return
+        for index in set(before).difference(after):
+            del self._index[index][key]
             if not self._index[index]:
                 del self._index[index]
+        for index in after:
+            self._index[index][key] = None
 
-
-def _indexes(key: Key, obj: Object) -> Iterable[_Index]:
-    kind, namespace, _ = key
-    return [(kind, namespace, label, obj.metadata.labels[label]) for label in INDEXED if label in obj.metadata.labels]
+    def _places(self, key: Key) -> tuple[Hashable, ...]:
+        """Return where the index has a key; nowhere without an object."""
+        if (obj := self._objects.get(key)) is None:
+            return ()
+        kind, namespace, _ = key
+        held = obj.metadata.labels
+        by_label = ((kind, namespace, label, held[label]) for label in INDEXED if label in held)
+        return (kind, self._partitions[key], *by_label)

@@ -56,8 +56,8 @@ class Informer:
 
     @property
     def loading(self) -> int:
-        """Count the followed partitions without a complete state; a scrape in another thread asks, too."""
-        return sum(not each.is_synced for each in tuple(self.followed.values()))
+        """Count the followed partitions without a complete state."""
+        return sum(not each.is_synced for each in self.followed.values())
 
     def hold(self, partition: int) -> Listener:
         """Begin to follow a partition; return the listener of its feed."""

@@ -8,9 +8,9 @@ import pytest
 
 from cluster_reconciler import plan
 from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import all_pods, head
+from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.pods.naming import Namer
+from cluster_reconciler.pods.workers import GroupDecision
 from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
@@ -61,7 +61,12 @@ async def test_a_name_that_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Observed, "is_autoscaling", property(always(False)))
+    decide = workers.decide
+
+    def shrinking(*args: Any, **more: Any) -> GroupDecision:
+        return decide(*args, **{**more, "may_shrink": True})
+
+    monkeypatch.setattr(workers, "decide", shrinking)
     chaos = await a_chaos(enable_in_tree_autoscaling=True)
     chaos.apply(a_spec(enable_in_tree_autoscaling=True, groups=[a_group("g", replicas=0)]))
     with pytest.raises(BaseExceptionGroup) as caught:
@@ -81,7 +86,7 @@ async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: py
 
 
 async def test_a_cluster_that_stays_without_a_head_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "decide", always(Continue(note="mutated")))
+    monkeypatch.setattr(plan, "PHASES", (*plan.PHASES[:-2], always(Continue(note="mutated")), plan.PHASES[-1]))
     with pytest.raises(Violation, match="0 heads"):
         await a_chaos()
 

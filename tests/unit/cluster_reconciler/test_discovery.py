@@ -4,7 +4,6 @@ import pytest
 
 from cluster_reconciler import settings
 from cluster_reconciler.config import Config
-from cluster_reconciler.settings import Group, GroupList, Version
 from common.errors import InvalidSpec
 from common.feature_gates import BETA, Gate
 
@@ -16,17 +15,15 @@ GATED = Config(gates=BETA | {Gate.KUBERNETES_WAS})
     [("apps", False), ("route.openshift.io", True), ("security.openshift.io", True), ("config.openshift.io", True)],
 )
 def test_openshift_is_detected_by_its_groups(group: str, is_openshift: bool) -> None:
-    assert settings.adapt(Config(), GroupList(groups=[Group(name=group)])).is_openshift is is_openshift
+    assert settings.adapt(Config(), frozenset({f"{group}/v1"})).is_openshift is is_openshift
 
 
 @pytest.mark.parametrize(("version", "is_there"), [("cert-manager.io/v1", True), ("cert-manager.io/v1alpha2", False)])
 def test_cert_manager_is_detected_by_its_version(version: str, is_there: bool) -> None:
-    group = Group(name="cert-manager.io", versions=[Version(group_version=version)])
-    assert settings.adapt(Config(), GroupList(groups=[group])).has_cert_manager is is_there
+    assert settings.adapt(Config(), frozenset({version})).has_cert_manager is is_there
 
 
 def test_a_gate_needs_its_api() -> None:
     with pytest.raises(InvalidSpec, match=r"no served scheduling.k8s.io API version available"):
-        settings.adapt(GATED, GroupList())
-    version = Version(group_version="scheduling.k8s.io/v1alpha2")
-    assert settings.adapt(GATED, GroupList(groups=[Group(name="scheduling.k8s.io", versions=[version])])) == GATED
+        settings.adapt(GATED, frozenset())
+    assert settings.adapt(GATED, frozenset({"scheduling.k8s.io/v1alpha2"})) == GATED

@@ -100,7 +100,7 @@ def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
             yield Refuse(event=events.NETWORK_POLICY_TAKEN.about(cluster, name))
         elif name not in own:
             yield _create(cluster, NETWORK_POLICY, body, if_exists=IfExists.NEED_OWN)
-        elif (changed := network_policy.updated(body, own[name])) is not None:
+        elif (changed := owner.updated(body, own[name], "labels")) is not None:
             report = events.UPDATED_NETWORK_POLICY.about(cluster, name)
             yield Replace(resource=NETWORK_POLICY, body=changed, events=report)
     for name, have in own.items():

@@ -40,8 +40,11 @@ class Reported(msgspec.Struct, frozen=True):
 
     action: str
     thing: str
-    note: str
-    failed_note: str
+    what: str
+    """As notes have it: `Created <what>`."""
+    failed: str = ""
+    """The beginning of the failure's note, where it is not `Failed to create <what>` and `end`."""
+    end: str = ", "
     failed_thing: str = ""
     condition_reason: str = ""
 
@@ -54,9 +57,10 @@ class Reported(msgspec.Struct, frozen=True):
         """Return the Events; `more` is what else the notes name."""
         more |= _places(cluster, child)
         reason, failed = self.reasons
+        note = self.failed or f"Failed to {self.action.lower()} {self.what}{self.end}"
         return ActionEvents(
-            success=normal(reason, self.action, self.note.format(**more)),
-            failure=warning(failed, self.action, self.failed_note.format(**more)),
+            success=normal(reason, self.action, f"{self.action}d {self.what.format(**more)}"),
+            failure=warning(failed, self.action, note.format(**more)),
             condition_reason=self.condition_reason or f"Failed{self.action}{self.thing}",
         )
 
@@ -125,7 +129,7 @@ FORCE_DELETED: Final = Warned(
 )
 
 CREATED: Final = {
-    resource: Reported("Create", resource.kind, f"Created {what} {{child}}", f"Failed creating {what} {{child}}, ")
+    resource: Reported("Create", resource.kind, f"{what} {{child}}", f"Failed creating {what} {{child}}, ")
     for resource, what in (
         (SERVICE, "service"),
         (SERVICE_ACCOUNT, "service account"),
@@ -135,48 +139,36 @@ CREATED: Final = {
         (ROUTE, "route"),
     )
 } | {
-    NETWORK_POLICY: Reported(
-        "Create", "NetworkPolicy", "Created NetworkPolicy {child}", "Failed to create NetworkPolicy {child}: "
-    ),
-    PERSISTENT_VOLUME_CLAIM: Reported(
-        "Create", "PVC", "Created GCS storage PVC {child}", "Failed to create GCS storage PVC {child}, "
-    ),
+    NETWORK_POLICY: Reported("Create", "NetworkPolicy", "NetworkPolicy {child}", end=": "),
+    PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
 }
-CREATED_CLEANUP_JOB: Final = Reported(
-    "Create", "RedisCleanupJob", "Created Redis cleanup Job {child}", "Failed to create Redis cleanup Job {child}, "
-)
-UPDATED_INGRESS: Final = Reported("Update", "Ingress", "Updated ingress {child}", "Failed updating ingress {child}, ")
-UPDATED_NETWORK_POLICY: Final = Reported(
-    "Update", "NetworkPolicy", "Updated NetworkPolicy {child}", "Failed to update NetworkPolicy {child}: "
-)
-DELETED_NETWORK_POLICY: Final = Reported(
-    "Delete", "NetworkPolicy", "Deleted NetworkPolicy {child}", "Failed to delete NetworkPolicy {child}: "
-)
-CREATED_HEAD: Final = Reported(
-    "Create", "HeadPod", "Created head Pod {child}", "Failed to create head Pod {namespace}/, "
-)
+CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanup Job {child}")
+UPDATED_INGRESS: Final = Reported("Update", "Ingress", "ingress {child}", "Failed updating ingress {child}, ")
+UPDATED_NETWORK_POLICY: Final = Reported("Update", "NetworkPolicy", "NetworkPolicy {child}", end=": ")
+DELETED_NETWORK_POLICY: Final = Reported("Delete", "NetworkPolicy", "NetworkPolicy {child}", end=": ")
+CREATED_HEAD: Final = Reported("Create", "HeadPod", "head Pod {child}", "Failed to create head Pod {namespace}/, ")
 """A pod that is not made has no name in KubeRay's text."""
 CREATED_WORKER: Final = Reported(
-    "Create", "WorkerPod", "Created worker Pod {child}", "Failed to create worker Pod for the cluster {cluster}, "
+    "Create", "WorkerPod", "worker Pod {child}", "Failed to create worker Pod for the cluster {cluster}, "
 )
 DELETED_HEAD: Final = Reported(
-    "Delete", "HeadPod", "Deleted head Pod {child}; {state}", "Failed deleting head Pod {child}; {state}, "
+    "Delete", "HeadPod", "head Pod {child}; {state}", "Failed deleting head Pod {child}; {state}, "
 )
 DELETED_WORKER: Final = Reported(
-    "Delete", "WorkerPod", "Deleted {what} {child}{more}", "Failed deleting {what} {child}{failed_more}, "
+    "Delete", "WorkerPod", "{what} {child}{more}", "Failed deleting {what} {child}{failed_more}, "
 )
 DELETED_GROUP: Final = Reported(
     "Delete",
     "WorkerPod",
-    "Deleted all pods for suspended worker group {group} in RayCluster {cluster}",
+    "all pods for suspended worker group {group} in RayCluster {cluster}",
     "Failed deleting worker Pods for suspended group {group} in RayCluster {cluster}, ",
-    "WorkerPodCollection",
+    failed_thing="WorkerPodCollection",
 )
 DELETED_ALL: Final = Reported(
     "Delete",
     "Pod",
-    "Deleted {what} for RayCluster {cluster} due to {why}",
+    "{what} for RayCluster {cluster} due to {why}",
     "Failed deleting Pods due to {why} for RayCluster {cluster}, ",
-    "PodCollection",
-    ReplicaFailure.DELETE_ALL_PODS,
+    failed_thing="PodCollection",
+    condition_reason=ReplicaFailure.DELETE_ALL_PODS,
 )

@@ -71,16 +71,10 @@ class ClusterMetrics(Collector):
             holds = "true" if conditions.is_true(cluster.status.conditions, ConditionType.PROVISIONED) else "false"
             info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
             provisioned.add_metric((*own, holds), 1)
-            seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid, _seconds_in_status(cluster))
+            found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
+            seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid)
+            if seconds is None and found is not None and found.status == "True" and meta.creation_timestamp is not None:
+                seconds = (found.last_transition_time - meta.creation_timestamp).total_seconds()
             if seconds is not None:
                 durations.add_metric(own, seconds)
         yield from (info, provisioned, durations)
-
-
-def _seconds_in_status(cluster: RayCluster) -> float | None:
-    """Return the time that a cluster took to come up, from its status; None while it has not come up."""
-    found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
-    created = cluster.metadata.creation_timestamp
-    if found is None or found.status != "True" or created is None:
-        return None
-    return (found.last_transition_time - created).total_seconds()

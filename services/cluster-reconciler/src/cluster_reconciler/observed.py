@@ -14,7 +14,6 @@ from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
-from common.ray import cluster_traits as traits
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -95,11 +94,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return whether a condition of the status is True."""
         return conditions.is_true(self.cluster.status.conditions, kind)
 
-    @property
-    def is_autoscaling(self) -> bool:
-        """Return whether the Ray autoscaler decides which workers go."""
-        return traits.is_autoscaling(self.cluster)
-
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What phases decide from."""
@@ -116,3 +110,41 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 def is_terminating(pod: Pod) -> bool:
     """Return whether a pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def irrecoverable(pod: Pod) -> str:
+    """Return why a pod cannot recover; empty when it may, or is being deleted already (spec raycluster §9.5; acceptance cases 44, 45, 60, 61).
+
+    Only a phase that ends a pod, or a Ray container that has ended and may not restart, counts: crash loops, image pull errors,
+    failing probes and a long Pending never do.
+    """
+    kind, name, phase = pod.metadata.labels.get(labels.NODE_TYPE, ""), pod.metadata.name, pod.status.phase
+    if is_terminating(pod):
+        return ""
+    if phase in {"Failed", "Succeeded"}:
+        return (
+            f"The {kind} Pod {name} status is {phase} which is a terminal state. KubeRay will "
+            "delete the Pod and create new Pods in the next reconciliation if necessary."
+        )
+    if phase == "Running" and pod.spec.restart_policy == "Never" and (ended := _terminated(pod)):
+        return (
+            f"The Pod status of the {kind} Pod {name} is {phase}, and the Ray container "
+            f"terminated status is {ended}. The container is unable to restart due to its restart policy "
+            f"{pod.spec.restart_policy}, so KubeRay will delete it."
+        )
+    return ""
+
+
+def described(pod: Pod) -> str:
+    """Describe a pod as the Events about its end do."""
+    return (
+        f"Pod status: {pod.status.phase}; Pod restart policy: {pod.spec.restart_policy}; "
+        f"Ray container terminated status: {_terminated(pod) or 'nil'}"
+    )
+
+
+def _terminated(pod: Pod) -> str:
+    """Describe the end of the Ray container, which is found by the name of the first container; empty when it has not ended."""
+    name = pod.spec.containers[0].name if pod.spec.containers else ""
+    ended = next((each.state.terminated for each in pod.status.container_statuses if each.name == name), None)
+    return "" if ended is None else f"exit code {ended.exit_code} {ended.reason}".strip()

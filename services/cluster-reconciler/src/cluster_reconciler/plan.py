@@ -14,8 +14,8 @@ import msgspec
 from cluster_reconciler import batch, children, events, redis_cleanup, refusals
 from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, step
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Observed, Situation
-from cluster_reconciler.pods import all_pods, head, multi_host, workers
+from cluster_reconciler.observed import Observed, Situation, described, irrecoverable
+from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
@@ -28,6 +28,7 @@ from common.ray import cluster_traits as traits
 from common.runtime.actions import (
     Action,
     Create,
+    Delete,
     DeleteCollection,
     EmitEvent,
     IfExists,
@@ -111,10 +112,24 @@ def _submit_to_batch_scheduler(situation: Situation) -> Continue | ClusterPlan:
 
 
 def _head(situation: Situation) -> Continue | ClusterPlan:
-    """Create, delete or keep the head."""
-    observed, cluster, config = situation.observed, situation.cluster, situation.config
-    if (decision := head.decide(observed)) is not None:
-        return decision
+    """Create, replace or keep the head pod (spec raycluster §9.4; acceptance cases 43-50)."""
+    observed, cluster, config, heads = situation.observed, situation.cluster, situation.config, situation.observed.heads
+    if observed.is_waiting_for(heads):
+        return Continue(note="head: the old head is still going")
+    if len(heads) > 1:
+        found = " ".join(pod.metadata.name for pod in heads)
+        fault = f"{len(heads)} head pods found [{found}]. Please delete extra head pods"
+        return ClusterPlan(fault=fault, note=f"head: {fault}")
+    if heads and (reason := irrecoverable(heads[0])):
+        meta = heads[0].metadata
+        report = events.DELETED_HEAD.about(cluster, meta.name, state=described(heads[0]))
+        delete = Delete(resource=POD, name=meta.name, uid=meta.uid, events=report)
+        return ClusterPlan(actions=step(delete), unfinished=reason, note=f"head: {reason}")
+    if heads:
+        return Continue(note="head: there is a head")
+    stays_dead = cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
+    if stays_dead and observed.holds(ConditionType.PROVISIONED):
+        return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
     (name,), _ = Namer(observed, now=situation.now).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
     pod_json.ensure_body(body["metadata"], "annotations").update(all_pods.marks(cluster, config.version))
@@ -128,18 +143,15 @@ def _workers(situation: Situation) -> ClusterPlan:
     """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
     cluster, observed, config = situation.cluster, situation.observed, situation.config
     has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
-    may_shrink = config.deletes_random_pods or not observed.is_autoscaling  # the autoscaler names the pods that go
+    # The autoscaler names the pods that go.
+    may_shrink = config.deletes_random_pods or not traits.is_autoscaling(cluster)
     steps, notes, unfinished = list[Parallel](), list[str](), ""
     namer, room, is_partial = Namer(observed, now=situation.now), BATCH, False
     for group in traits.worker_groups(cluster):
-        hosts = group.num_of_hosts if group.num_of_hosts > 1 and has_indexes else 1
-        if hosts > 1:
-            decision = multi_host.decide(observed, group, may_shrink=may_shrink, room=room)
-        else:
-            decision = workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
+        decision = workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
-        room -= len(decision.deletions) + len(decision.creations) * hosts
+        room -= len(decision.deletions) + len(decision.creations) * decision.hosts
         steps += step(*decision.deletions, is_side=True)
         if decision.deletes_all:
             selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
@@ -147,9 +159,9 @@ def _workers(situation: Situation) -> ClusterPlan:
             steps += step(DeleteCollection(resource=POD, selector=selector, events=report), is_side=True)
         created, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
         for index in decision.creations:
-            drawn, replica_name = namer.draw(prefix, group.group_name, str(index), hosts=hosts)
+            drawn, replica_name = namer.draw(prefix, group.group_name, str(index), hosts=decision.hosts)
             for host, name in enumerate(drawn):
-                replica = ReplicaIndex(index, host, replica_name if hosts > 1 else None)
+                replica = ReplicaIndex(index, host, replica_name if decision.hosts > 1 else None)
                 report = events.CREATED_WORKER.about(cluster, name)
                 created.append(CreateWorker(name=name, group=group, replica=replica, events=report))
         if created:

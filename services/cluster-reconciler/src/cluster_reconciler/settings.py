@@ -151,45 +151,26 @@ def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> BatchSch
     return BatchSchedulerName(name)
 
 
-class Version(msgspec.Struct, frozen=True, rename="camel"):
-    """One served version of a group."""
-
-    group_version: str
-
-
-class Group(msgspec.Struct, frozen=True):
-    """One served group."""
-
-    name: str
-    versions: list[Version] = []
-
-
-class GroupList(msgspec.Struct, frozen=True):
-    """What the API server serves, asked once at the start (spec raycluster §17.5, §18.2)."""
-
-    groups: list[Group] = []
-
-
-async def served(kube: KubeClient) -> GroupList:
-    """Ask until there is an answer."""
+async def served(kube: KubeClient) -> frozenset[str]:
+    """Return the versions that the API server serves, such as `cert-manager.io/v1`; ask until there is an answer (spec raycluster §17.5, §18.2)."""
     while True:
         try:
-            return msgspec.json.decode(await kube.request("GET", "/apis"), type=GroupList)
+            groups: list[Body] = msgspec.json.decode(await kube.request("GET", "/apis"))["groups"]
+            return frozenset(version["groupVersion"] for group in groups for version in group["versions"])
         except Unavailable as problem:
             log.warning("the API server is awaited", error=str(problem))
             await asyncio.sleep(PAUSE)
         except Forbidden as problem:
             log.warning("the API groups may not be listed: OpenShift is not detected", error=str(problem))
-            return GroupList()
+            return frozenset()
 
 
-def adapt(config: Config, found: GroupList) -> Config:
-    """Return the configuration for this API server; raise `InvalidSpec` when it lacks what a gate needs."""
-    versions = {version.group_version for group in found.groups for version in group.versions}
+def adapt(config: Config, versions: frozenset[str]) -> Config:
+    """Return the configuration for an API server with these versions; raise `InvalidSpec` when it lacks what a gate needs."""
     if config.has(Gate.KUBERNETES_WAS) and workload_aware.GROUP_VERSION not in versions:
         raise InvalidSpec(
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
             f"{workload_aware.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
         )
-    is_openshift = any(group.name in ingress.OPENSHIFT_GROUPS for group in found.groups)
+    is_openshift = any(version.partition("/")[0] in ingress.OPENSHIFT_GROUPS for version in versions)
     return msgspec.structs.replace(config, is_openshift=is_openshift, has_cert_manager=CERT_MANAGER in versions)

@@ -1,6 +1,6 @@
 import pytest
 
-from cluster_reconciler.pods import deletion
+from cluster_reconciler.observed import described, irrecoverable
 from common.api.core import Pod
 from support.builders.pods import a_pod
 
@@ -25,15 +25,15 @@ from support.builders.pods import a_pod
 )
 @pytest.mark.acceptance("raycluster", 43, 44, 60, 61)
 def test_only_a_pod_that_cannot_recover_is_due(pod: Pod, due: bool) -> None:
-    assert bool(deletion.reason(pod)) is due
+    assert bool(irrecoverable(pod)) is due
 
 
 def test_the_reason_names_the_phase_and_the_pod() -> None:
-    reason = deletion.reason(a_pod("p", phase="Failed"))
+    reason = irrecoverable(a_pod("p", phase="Failed"))
     assert reason.startswith("The worker Pod p status is Failed which is a terminal state.")
 
 
 def test_the_state_is_reported_as_kuberay_reports_it() -> None:
-    assert deletion.state(a_pod("p", phase="Failed", restart_policy="Never")) == (
+    assert described(a_pod("p", phase="Failed", restart_policy="Never")) == (
         "Pod status: Failed; Pod restart policy: Never; Ray container terminated status: nil"
     )

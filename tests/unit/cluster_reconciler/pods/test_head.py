@@ -2,11 +2,12 @@ from typing import Any
 
 import pytest
 
-from cluster_reconciler.actions import ClusterPlan
+from cluster_reconciler import plan
+from cluster_reconciler.actions import ClusterPlan, CreateWorker
+from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import head
 from common import labels
-from support.builders.pods import a_head_pod, actions_of, an_observation, some_workers
+from support.builders.pods import NOW, a_head_pod, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_ray_cluster
 
 PROVISIONED: dict[str, Any] = {
@@ -23,14 +24,18 @@ PROVISIONED: dict[str, Any] = {
 STAYS_DEAD = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
 
 
+def planned(observed: Observed) -> ClusterPlan:
+    return plan.make(observed, Config(), now=NOW)
+
+
 def move_of(observed: Observed) -> str:
     """Return what is done about the head: `keep` and `create` go on to the workers, the others end the plan."""
-    found = head.decide(observed)
-    if found is None:
-        return "create"
-    if not isinstance(found, ClusterPlan):
-        return "keep"
-    return "fail" if found.fault else "; ".join(map(str, actions_of(found))) or "stop"
+    found = planned(observed)
+    actions = [str(each) for each in actions_of(found) if not isinstance(each, CreateWorker)]
+    if "group g: " not in found.note:
+        return "fail" if found.fault else "; ".join(actions) or "stop"
+    assert not found.fault
+    return "create" if any(each.startswith("create Pod c-head-") for each in actions) else "keep"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +64,5 @@ def test_what_is_done_about_the_head(observed: Observed, move: str) -> None:
 
 @pytest.mark.acceptance("raycluster", 47)
 def test_two_heads_are_named() -> None:
-    found = head.decide(an_observation(a_head_pod("a"), a_head_pod("b")))
-    assert isinstance(found, ClusterPlan)
+    found = planned(an_observation(a_head_pod("a"), a_head_pod("b")))
     assert found.fault == "2 head pods found [a b]. Please delete extra head pods"

@@ -5,7 +5,7 @@ import pytest
 from cluster_reconciler import plan
 from cluster_reconciler.actions import CreateWorker
 from cluster_reconciler.config import Config
-from cluster_reconciler.pods import multi_host
+from cluster_reconciler.pods import workers
 from cluster_reconciler.pods.workers import GroupDecision
 from common.api.core import Pod
 from support.builders.pods import NOW, a_head_pod, a_pod, actions_of, an_observation
@@ -18,8 +18,8 @@ def a_replica(name: str, index: int, hosts: int = 2, **fields: Any) -> list[Pod]
 
 def decide(*pods: Pod, may_shrink: bool = True, room: int = plan.BATCH, **group: Any) -> GroupDecision:
     cluster = a_ray_cluster(groups=[a_group(num_of_hosts=2, **group)])
-    return multi_host.decide(
-        an_observation(*pods, cluster=cluster), first_group(cluster), may_shrink=may_shrink, room=room
+    return workers.decide(
+        an_observation(*pods, cluster=cluster), first_group(cluster), may_shrink=may_shrink, has_indexes=True, room=room
     )
 
 

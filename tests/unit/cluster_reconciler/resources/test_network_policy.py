@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster_reconciler.resources import network_policy
+from cluster_reconciler.resources import network_policy, owner
 from common.api.opaque import Body, Json
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
 
@@ -124,11 +124,11 @@ def test_rules_are_compared_as_the_api_server_stores_them(written: Json, stored:
     want = built({"head": {"ingressRules": [written]}})["c-head"]
     have: Body = {**want, "metadata": {**want["metadata"], "resourceVersion": "7"}}
     assert have["spec"]["ingress"][1] == stored
-    assert network_policy.updated(want, have) is None
+    assert owner.updated(want, have, "labels") is None
 
 
 def test_what_differs_is_replaced_and_the_rest_of_the_object_stays() -> None:
     want = built({})["c-head"]
     metadata: Body = {**want["metadata"], "resourceVersion": "7", "annotations": {"a": "b"}}
     have: Body = {**want, "metadata": metadata, "spec": {**want["spec"], "ingress": []}}
-    assert network_policy.updated(want, have) == {**have, "spec": want["spec"]}
+    assert owner.updated(want, have, "labels") == {**have, "spec": want["spec"]}

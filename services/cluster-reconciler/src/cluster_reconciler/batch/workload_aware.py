@@ -12,7 +12,7 @@ from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
-from common import labels, pod_json
+from common import pod_json
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -101,7 +101,7 @@ def _missing(observed: Observed) -> Continue:
         (POD_GROUP, pod_group_name(cluster), {"podGroupTemplateRef": template, **policy}),
     ):
         if resource in absent:
-            body = owner.child(cluster, resource, name=own, labels={labels.CLUSTER: name}, spec=spec)
+            body = owner.child(cluster, resource, name=own, spec=spec)
             report = pod_group_failed(cluster, f"failed to create {resource.kind} {_place(body)}")
             made.append(Create(resource=resource, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return Continue(actions=step(*made))

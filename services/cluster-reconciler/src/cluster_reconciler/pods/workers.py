@@ -1,24 +1,29 @@
-"""How many pods a worker group should have; which are created, and which go, when its replicas are single pods.
+"""How many pods a worker group should have; which are created, and which go.
 
-Order: wait for what we deleted, drop what cannot recover, drop what the autoscaler names, then meet the target
+Order for replicas of one pod: wait for what we deleted, drop what cannot recover, drop what the autoscaler names, then meet the target
 (spec raycluster §9.6; acceptance cases 51-66). Of surplus pods those go first that
 are being deleted, then those that are not ready, then the newest, and by name where all that is equal.
+
+The pods of a replica of several hosts live and die together. Order: wait for what we deleted, drop one incomplete replica, drop replicas
+that the autoscaler names, drop replicas with a pod that cannot recover (and replace them at once), then meet the target (§9.7; cases 67-71).
+Pods without a replica name are ignored.
 
 Differences from KubeRay, none visible in the end state: a group with unhealthy pods does not hold up the groups after it,
 and `workersToDelete` reaches only workers of this cluster.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, islice
 from typing import Final
 
 import msgspec
 
-from cluster_reconciler.observed import Observed, is_terminating
-from cluster_reconciler.pods import deletion
+from cluster_reconciler import events
+from cluster_reconciler.observed import Observed, described, irrecoverable, is_terminating
 from common import labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.kube.resources import POD
 from common.runtime.actions import Delete
 
 UNBOUNDED: Final = 2**31 - 1
@@ -31,6 +36,8 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     deletions: tuple[Delete, ...] = ()
     creations: tuple[int, ...] = ()
     """The indexes of the replicas; all 0 when they are not counted (the gate RayMultiHostIndexing is off)."""
+    hosts: int = 1
+    """The pods of each of these replicas."""
     deletes_all: bool = False
     unfinished: str = ""
     is_partial: bool = False
@@ -58,57 +65,101 @@ def target(group: WorkerGroupSpec) -> int:
 def decide(
     observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, has_indexes: bool, room: int
 ) -> GroupDecision:
-    """Return what is done about one group now: at most `room` pods are created and deleted; surplus ones go if it `may_shrink`.
+    """Return what is done about one group now: at most `room` pods, or one replica, are created and deleted; surplus ones go if it `may_shrink`.
 
     While pods that were deleted are still going, only the rest of what is superfluous follows.
     """
     pods = observed.group(group.group_name)
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:
-        return suspended(pods)
-    if not is_waiting and (unhealthy := [pod for pod in pods if deletion.reason(pod)]):
-        return _drop_unhealthy(observed.cluster, unhealthy, room=room)
+        return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))
+    if group.num_of_hosts > 1 and has_indexes:
+        found = _whole(observed.cluster, group, pods, may_shrink=may_shrink, is_waiting=is_waiting, room=room)
+    else:
+        found = _single(
+            observed, group, may_shrink=may_shrink, is_waiting=is_waiting, has_indexes=has_indexes, room=room
+        )
+    if not is_waiting:
+        return found
+    return msgspec.structs.replace(found, note="pods that were deleted are still going", unfinished="pods are going")
+
+
+def _single(
+    observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, is_waiting: bool, has_indexes: bool, room: int
+) -> GroupDecision:
+    """Return what is done about replicas of one pod. Those that cannot recover are replaced once they are gone."""
+    cluster, pods = observed.cluster, observed.group(group.group_name)
+    if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod)]):
+        reason = f"delete {len(unhealthy)} unhealthy worker Pods"
+        states = ((pod, f"; {described(pod)}") for pod in unhealthy[:room])
+        dropped = (_delete(cluster, pod, what="worker Pod", more=text, failed_more=text) for pod, text in states)
+        is_partial = len(unhealthy) > room
+        return GroupDecision(note=reason, deletions=tuple(dropped), unfinished=reason, is_partial=is_partial)
     named = observed.named(frozenset(group.scale_strategy.workers_to_delete or ()))
     uids = {pod.metadata.uid for pod in named}
     running = [pod for pod in pods if pod.metadata.uid not in uids]
     gone = [(pod, "pod") for pod in named if not is_terminating(pod)]
-    missing = target(group) - len(running)
-    if missing < 0 and may_shrink:
-        surplus = sorted(running, key=lambda pod: removal_rank([pod]))[:-missing]
+    excess = len(running) - target(group)
+    if excess > 0 and may_shrink:
+        surplus = sorted(running, key=lambda pod: removal_rank([pod]))[:excess]
         gone += [(pod, "Pod") for pod in surplus if not is_terminating(pod)]
-    deletions = tuple(deletion.of_worker(observed.cluster, pod, what=what) for pod, what in gone[:room])
-    if is_waiting:
-        return GroupDecision(
-            note="pods that were deleted are still going",
-            deletions=deletions,
-            unfinished="pods are going",
-            is_partial=len(gone) > room,
-        )
+    missing = 0 if is_waiting else max(0, -excess)
     created = max(0, min(missing, room - len(gone)))
     return GroupDecision(
         note=f"target {target(group)}, have {len(running)}, named to go {len(named)}",
-        deletions=deletions,
+        deletions=tuple(_delete(cluster, pod, what=what) for pod, what in gone[:room]),
         creations=free_indexes(running, created) if has_indexes else (0,) * created,
-        is_partial=len(gone) + max(0, missing) > room,
+        is_partial=len(gone) + missing > room,
     )
 
 
-def suspended(pods: tuple[Pod, ...]) -> GroupDecision:
-    """Return what is done about a suspended group: its pods go."""
-    return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))
+def _whole(
+    cluster: RayCluster, group: WorkerGroupSpec, pods: tuple[Pod, ...], *, may_shrink: bool, is_waiting: bool, room: int
+) -> GroupDecision:
+    """Return what is done about replicas of several hosts: whole ones are created and deleted."""
+    members: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if (replica := pod.metadata.labels.get(labels.REPLICA_NAME)) is not None:
+            members.setdefault(replica, []).append(pod)
+    members, at_once = dict(sorted(members.items())), max(1, room // hosts(group))
 
+    def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
+        """Return the deletion of the first replicas that go; `reasons` is by replica."""
+        some, of = islice(reasons.items(), at_once), f" for group {group.group_name}"
+        gone = ((pod, reason) for name, reason in some for pod in members[name] if not is_terminating(pod))
+        return tuple(
+            _delete(cluster, pod, what="worker Pod", more=f"{of}: {why}", failed_more=f"{of}; {described(pod)}")
+            for pod, why in gone
+        )
 
-def _drop_unhealthy(cluster: RayCluster, pods: list[Pod], *, room: int) -> GroupDecision:
-    """Delete first; replacements are created once the old pods are gone."""
-    reason = f"delete {len(pods)} unhealthy worker Pods"
-    states = ((pod, f"; {deletion.state(pod)}") for pod in pods[:room])
+    going = {name for name, some in members.items() if all(map(is_terminating, some))}
+    reasons: dict[str, list[str]] = {name: [] for name in members}
+    if not is_waiting:
+        if incomplete := next((name for name, some in members.items() if len(some) < hosts(group)), None):
+            reason = f"cleaned up incomplete replica group {incomplete}, requeueing"
+            deletions = drop({incomplete: "cleanup of incomplete multi-host group"})
+            return GroupDecision(note=reason, deletions=deletions, unfinished=reason)
+        to_delete = set(group.scale_strategy.workers_to_delete or ())
+        named = [name for name, some in members.items() if not to_delete.isdisjoint(pod.metadata.name for pod in some)]
+        if asked := {name: "autoscaler scale-down request" for name in named if name not in going}:
+            deletions = drop(asked)
+            reason = f"deleted {len(deletions)} worker Pods based on ScaleStrategy, requeueing"
+            return GroupDecision(note=reason, deletions=deletions, unfinished=reason, is_partial=len(asked) > at_once)
+        reasons = {name: [*filter(None, map(irrecoverable, some))] for name, some in members.items()}
+    valid = [name for name in members if not reasons[name]]
+    gone = {name: found[0] for name, found in reasons.items() if found}
+    excess = len(valid) - replicas(group)
+    if excess > 0 and may_shrink:
+        surplus = sorted(valid, key=lambda name: removal_rank(members[name]))[:excess]
+        gone |= {name: "scaling down" for name in surplus if name not in going}
+    missing = 0 if is_waiting else max(0, -excess)
+    created = min(missing, max(0, at_once - len(gone)))
     return GroupDecision(
-        note=reason,
-        deletions=tuple(
-            deletion.of_worker(cluster, pod, what="worker Pod", more=state, failed_more=state) for pod, state in states
-        ),
-        unfinished=reason,
-        is_partial=len(pods) > room,
+        note=f"target {replicas(group)} replicas, have {len(valid)}",
+        deletions=drop(gone),
+        creations=free_indexes((members[name][0] for name in valid), created),
+        hosts=hosts(group),
+        is_partial=len(gone) + missing > at_once,
     )
 
 
@@ -127,3 +178,10 @@ def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
     texts = (pod.metadata.labels.get(labels.REPLICA_INDEX, "") for pod in pods)
     used = {int(text) for text in texts if text.isascii() and text.isdecimal()}
     return tuple(islice((index for index in count() if index not in used), number))
+
+
+def _delete(cluster: RayCluster, pod: Pod, *, what: str, more: str = "", failed_more: str = "") -> Delete:
+    """Return the deletion of a worker pod; `more` and `failed_more` follow its name in the Events."""
+    meta = pod.metadata
+    report = events.DELETED_WORKER.about(cluster, meta.name, what=what, more=more, failed_more=failed_more)
+    return Delete(resource=POD, name=meta.name, uid=meta.uid, events=report)

@@ -7,7 +7,7 @@ from typing import Final
 
 from cluster_reconciler.resources import owner
 from cluster_reconciler.resources.node import WAIT_GCS_READY
-from common import labels, names, pod_json
+from common import names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SECRET
@@ -35,8 +35,7 @@ def needs_secret(cluster: RayCluster) -> bool:
 
 def secret(cluster: RayCluster, *, token: str) -> Body:
     """Build the Secret around a token, which the caller draws: base64 of 32 random bytes."""
-    own = {labels.CLUSTER: cluster.metadata.name}
-    return owner.child(cluster, SECRET, name=secret_name(cluster), labels=own, stringData={KEY: token})
+    return owner.child(cluster, SECRET, name=secret_name(cluster), stringData={KEY: token})
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:

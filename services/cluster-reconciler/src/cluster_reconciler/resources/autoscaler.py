@@ -11,11 +11,10 @@ from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
+from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
 
-CONTAINER: Final = "autoscaler"
 COMMAND: Final = (
     "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 )
@@ -44,32 +43,32 @@ def role_name(cluster: RayCluster) -> str:
 
 def service_account(cluster: RayCluster) -> Body:
     """Build the ServiceAccount."""
-    return _child(cluster, SERVICE_ACCOUNT, service_account_name(cluster))
+    return owner.child(cluster, SERVICE_ACCOUNT, name=service_account_name(cluster), labels=_labels(cluster))
 
 
 def role(cluster: RayCluster) -> Body:
     """Build the Role: see and patch pods, resize them, and change the cluster's replica counts."""
     rules = [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in _RULES]
-    return _child(cluster, ROLE, role_name(cluster), rules=rules)
+    return owner.child(cluster, ROLE, name=role_name(cluster), labels=_labels(cluster), rules=rules)
 
 
 def role_binding(cluster: RayCluster) -> Body:
     """Build the RoleBinding between the two."""
     namespace = cluster.metadata.namespace
     account = {"kind": SERVICE_ACCOUNT.kind, "name": service_account_name(cluster), "namespace": namespace}
-    of = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": role_name(cluster)}
-    return _child(cluster, ROLE_BINDING, role_name(cluster), subjects=[account], roleRef=of)
+    name, own = role_name(cluster), _labels(cluster)
+    of = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": name}
+    return owner.child(cluster, ROLE_BINDING, name=name, labels=own, subjects=[account], roleRef=of)
 
 
-def _child(cluster: RayCluster, resource: Resource, name: str, **content: object) -> Body:
-    own = {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
-    return owner.child(cluster, resource, name=name, labels=own, **content)
+def _labels(cluster: RayCluster) -> dict[str, str]:
+    return {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
 
 
 def append_container(pod: Body, node: Node) -> None:
     """Append the container; when the spec names an autoscaler version, set it for Ray too."""
     ray_container = pod_json.ray_container(pod)
-    pod_json.ensure_list(pod["spec"], "containers").append(_container(ray_container, node))
+    pod["spec"]["containers"].append(_container(ray_container, node))
     version = traits.autoscaler_version(node.cluster)
     if version == "v2":
         pod["spec"]["restartPolicy"] = "Never"
@@ -80,7 +79,7 @@ def append_container(pod: Body, node: Node) -> None:
 def _container(ray_container: Body, node: Node) -> Body:
     """Build the container: what the user set replaces a field as a whole; env and mounts are appended."""
     container: Body = {
-        "name": CONTAINER,
+        "name": ray_pod.AUTOSCALER,
         "image": ray_container.get("image", ""),
         "imagePullPolicy": "IfNotPresent",
         "command": ray_start.shell(node.config),

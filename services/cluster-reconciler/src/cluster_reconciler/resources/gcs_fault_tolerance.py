@@ -1,4 +1,4 @@
-"""What GCS fault tolerance adds to pods: annotations, the store's address and credentials, or its volume; and the claim of that volume.
+"""What GCS fault tolerance adds to a head: annotations, the store's address and credentials, or its volume; and the claim of that volume.
 
 Behaviour: spec raycluster §8.7, §11.13, §12.6; acceptance cases 35, 39-42, 105.
 """
@@ -15,7 +15,6 @@ from common.ray import cluster_traits as traits
 
 STORAGE_VOLUME: Final = "gcs-storage"
 STORAGE_PATH: Final = "/data/gcs"
-WORKER_RECONNECT_SECONDS: Final = "600"
 DEFAULT_SIZE: Final = "1Gi"
 DEFAULT_ACCESS_MODES: Final = ("ReadWriteOnce",)
 
@@ -72,13 +71,6 @@ def _mount_store(pod: Body, container: Body, cluster: RayCluster) -> None:
     pod_json.ensure_list(pod["spec"], "volumes").append(volume)
 
 
-def configure_worker(pod: Body, cluster: RayCluster) -> None:
-    """Let a worker wait long enough for the next head."""
-    if traits.is_fault_tolerant(cluster):
-        timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", WORKER_RECONNECT_SECONDS)
-        pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
-
-
 def claim_options(cluster: RayCluster) -> GcsEmbeddedStorage:
     """Return what the user asked of the volume; all defaults when nothing was."""
     tolerance = cluster.spec.gcs_fault_tolerance_options
@@ -99,8 +91,7 @@ def build_claim(cluster: RayCluster) -> Body:
     }
     if wanted.storage_class_name is not None:
         spec["storageClassName"] = wanted.storage_class_name
-    own = {labels.CLUSTER: cluster.metadata.name}
-    claim = owner.child(cluster, PERSISTENT_VOLUME_CLAIM, name=claim_name(cluster), labels=own, spec=spec)
+    claim = owner.child(cluster, PERSISTENT_VOLUME_CLAIM, name=claim_name(cluster), spec=spec)
     if wanted.deletion_policy == "Retain":
         del claim["metadata"]["ownerReferences"]
     return claim

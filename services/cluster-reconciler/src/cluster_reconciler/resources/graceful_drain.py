@@ -64,8 +64,7 @@ def config_map_name(cluster: RayCluster) -> str:
 
 def config_map(cluster: RayCluster) -> Body:
     """Build that ConfigMap."""
-    own = {labels.CLUSTER: cluster.metadata.name}
-    return owner.child(cluster, CONFIG_MAP, name=config_map_name(cluster), labels=own, data={FILE: TEXT})
+    return owner.child(cluster, CONFIG_MAP, name=config_map_name(cluster), data={FILE: TEXT})
 
 
 def configure_pod(pod: Body, node: Node) -> str:

@@ -30,8 +30,5 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
         pod["spec"]["serviceAccountName"] = autoscaler.service_account_name(cluster)
         autoscaler.append_container(pod, node)
     gcs_fault_tolerance.configure_head(pod, cluster)
-    ray_pod.add_parts(pod, node, params)
-    if traits.is_autoscaling(cluster):
-        ray_pod.share_logs(pod, with_container=autoscaler.CONTAINER)
-    ray_pod.finish(pod, node, params)
+    ray_pod.complete(pod, node, params)
     return pod

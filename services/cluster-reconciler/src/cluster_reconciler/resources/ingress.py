@@ -61,11 +61,7 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
     chosen = pod_json.body(have, "spec").get("ingressClassName")
     if chosen is not None:
         want["spec"].setdefault("ingressClassName", chosen)
-    wanted = {field: want["metadata"].get(field, {}) for field in ("labels", "annotations")}
-    are_equal = all(pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items())
-    if are_equal and have.get("spec") == want["spec"]:
-        return None
-    return {**have, "metadata": {**have["metadata"], **wanted}, "spec": want["spec"]}
+    return owner.updated(want, have, "labels", "annotations")
 
 
 def route_name(cluster: RayCluster) -> str:
@@ -92,7 +88,5 @@ def _dashboard_port(cluster: RayCluster) -> int:
 
 def _child(cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]) -> Body:
     identity = {labels.CLUSTER: cluster.metadata.name, labels.IDENTIFIER: services.identifier(cluster)}
-    body = owner.child(cluster, resource, name=name, labels=identity | labels.BY_OPERATOR, spec=spec)
-    if annotations:
-        body["metadata"]["annotations"] = annotations
-    return body
+    own = identity | labels.BY_OPERATOR
+    return owner.child(cluster, resource, name=name, labels=own, annotations=annotations, spec=spec)

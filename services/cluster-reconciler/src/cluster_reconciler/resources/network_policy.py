@@ -33,13 +33,6 @@ def build(cluster: RayCluster) -> dict[str, Body]:
     return {each["metadata"]["name"]: each for each in found}
 
 
-def updated(want: Body, have: Body) -> Body | None:
-    """Return a policy as read, with labels and spec as they should be; None when they are."""
-    if have["metadata"].get("labels") == want["metadata"]["labels"] and have.get("spec") == want["spec"]:
-        return None
-    return {**have, "metadata": {**have["metadata"], "labels": want["metadata"]["labels"]}, "spec": want["spec"]}
-
-
 def _policy(
     cluster: RayCluster, name: str, group: str, selector: dict[str, str], rules: _Rules, ingress: tuple[Body, ...] = ()
 ) -> Body:

@@ -8,6 +8,7 @@ from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
+from common.labels import CLUSTER
 
 
 def reference(cluster: RayCluster) -> Body:
@@ -42,16 +43,34 @@ def is_predecessors(cluster: RayCluster, body: Body) -> bool:
     return (found.get("kind"), found.get("name")) == (ray_cluster.KIND, cluster.metadata.name)
 
 
-def child(cluster: RayCluster, resource: Resource, *, name: str, labels: dict[str, str], **content: object) -> Body:
-    """Build a child in the cluster's namespace, with its owner, and with the fields of its kind, such as `spec`."""
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {
-            "name": name,
-            "namespace": cluster.metadata.namespace,
-            "labels": labels,
-            "ownerReferences": [reference(cluster)],
-        },
-        **content,
+def child(
+    cluster: RayCluster,
+    resource: Resource,
+    *,
+    name: str,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **content: object,
+) -> Body:
+    """Build a child in the cluster's namespace, with its owner, and with the fields of its kind, such as `spec`.
+
+    The name of the cluster is the label of a child without `labels`; empty `annotations` are left out.
+    """
+    metadata: Body = {
+        "name": name,
+        "namespace": cluster.metadata.namespace,
+        "labels": {CLUSTER: cluster.metadata.name} if labels is None else labels,
+        "ownerReferences": [reference(cluster)],
     }
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **content}
+
+
+def updated(want: Body, have: Body, *fields: str) -> Body | None:
+    """Return a child as read, with its spec and these fields of its metadata as they should be; None when they are."""
+    wanted = {field: want["metadata"].get(field, {}) for field in fields}
+    are_equal = all(pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items())
+    if are_equal and have.get("spec") == want["spec"]:
+        return None
+    return {**have, "metadata": {**have["metadata"], **wanted}, "spec": want["spec"]}

@@ -28,6 +28,8 @@ _SERVICE_TIMEOUTS: Final = (
 _SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory, in the container
 _LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - where Ray writes its logs, in the container
 _UNIFIED_PROBES_SINCE: Final = (2, 53)
+AUTOSCALER: Final = "autoscaler"
+"""The container beside the head's."""
 
 
 def begin(node: Node) -> Body:
@@ -41,8 +43,8 @@ def begin(node: Node) -> Body:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def add_parts(pod: Body, node: Node, params: Mapping[str, str]) -> None:
-    """Add labels, the port that Prometheus reads, authentication, the operator's own containers, and memory for the object store."""
+def complete(pod: Body, node: Node, params: Mapping[str, str]) -> None:
+    """Add what every Ray pod needs: labels, containers and volumes first, then command, environment, probes and owner."""
     pod["metadata"]["labels"] = pod_labels(node)
     container = pod_json.ray_container(pod)
     if pod_json.port_named(container, "metrics") is None:
@@ -50,37 +52,28 @@ def add_parts(pod: Body, node: Node, params: Mapping[str, str]) -> None:
     auth.configure_pod(pod, node.cluster)
     sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars
     pod["spec"]["containers"].extend(copy.deepcopy(sidecars))
-    if "plasma-directory" in params:
-        return  # the user placed the object store elsewhere
-    resources = pod_json.body(container, "resources")
-    amounts = pod_json.mapping(resources, "requests") | pod_json.mapping(resources, "limits")
-    limit = {"sizeLimit": amounts["memory"]} if amounts.get("memory") is not None else {}
-    volume: Body = {"name": "shared-mem", "emptyDir": {"medium": "Memory", **limit}}
-    _mount_empty_dir(pod, container, volume, _SHARED_MEMORY_PATH)
-
-
-def share_logs(pod: Body, *, with_container: str) -> None:
-    """Let another container of the pod see Ray's logs and the Ray container see its."""
-    other = next(container for container in pod_json.containers(pod) if container["name"] == with_container)
-    for container in (pod_json.ray_container(pod), other):
-        _mount_empty_dir(pod, container, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
+    if "plasma-directory" not in params:  # else the user placed the object store elsewhere
+        resources = pod_json.body(container, "resources")
+        amounts = pod_json.mapping(resources, "requests") | pod_json.mapping(resources, "limits")
+        limit = {"sizeLimit": amounts["memory"]} if amounts.get("memory") is not None else {}
+        volume: Body = {"name": "shared-mem", "emptyDir": {"medium": "Memory", **limit}}
+        _mount_empty_dir(pod, container, volume, _SHARED_MEMORY_PATH)
+    if node.is_head and traits.is_autoscaling(node.cluster):  # its container sees Ray's logs, and the Ray container its
+        autoscaler = next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
+        for each in (container, autoscaler):
+            _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
+    pod_json.add_missing(pod["metadata"]["annotations"], node.config.default_pod_annotations.items())
+    text = ray_start.command(params, container, is_head=node.is_head)
+    ray_start.set_container_command(pod, text, node.config, exports=graceful_drain.configure_pod(pod, node))
+    _complete_env(pod, node, text)
+    _add_probes(container, node, params)
+    pod["metadata"]["ownerReferences"] = [owner.reference(node.cluster)]
 
 
 def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> None:
     if not pod_json.has_mount(container, path=path):
         pod_json.add_missing_volume(pod, volume)
         pod_json.ensure_list(container, "volumeMounts").append({"name": volume["name"], "mountPath": path})
-
-
-def finish(pod: Body, node: Node, params: Mapping[str, str]) -> None:
-    """Set command, environment, probes and owner, once all containers and volumes are there."""
-    pod_json.add_missing(pod["metadata"]["annotations"], node.config.default_pod_annotations.items())
-    text = ray_start.command(params, pod_json.ray_container(pod), is_head=node.is_head)
-    exports = graceful_drain.configure_pod(pod, node)
-    ray_start.set_container_command(pod, text, node.config, exports=exports)
-    _complete_env(pod, node, text)
-    _add_probes(pod_json.ray_container(pod), node, params)
-    pod["metadata"]["ownerReferences"] = [owner.reference(node.cluster)]
 
 
 def _complete_env(pod: Body, node: Node, command: str) -> None:

@@ -4,15 +4,17 @@ A group's top-level `resources` overwrite rayStartParams; resource counts that n
 Behaviour: spec raycluster §11.4-11.7; acceptance cases 85-93, 101.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Final, cast
+from typing import Final
+
+import msgspec
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance
 from cluster_reconciler.resources.node import Node
 from common import labels, pod_json, ports, quantity
+from common.api import go_json
 from common.api.opaque import Body
 from common.quantity import Quantity, QuantityError
 from common.ray import cluster_traits as traits
@@ -83,17 +85,12 @@ def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
 
 def _amounts(params: Mapping[str, str]) -> dict[str, float] | None:
     """Read the `resources` param as Go does, for which null is no amount; None when it is not an object of numbers."""
+    text = params.get("resources", "{}").strip(_QUOTES)
     try:
-        decoded: object = json.loads(params.get("resources", "{}").strip(_QUOTES))
-    except json.JSONDecodeError:
+        held: dict[str, float | None] | None = msgspec.json.decode(text, type=dict[str, float | None] | None)
+    except msgspec.DecodeError:
         return None
-    if decoded is not None and not isinstance(decoded, dict):
-        return None
-    held = cast("dict[str, object]", decoded or {})
-    amounts = {name: 0 if amount is None else amount for name, amount in held.items()}
-    if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts.values()):
-        return None
-    return cast("dict[str, float]", amounts)
+    return {name: amount or 0.0 for name, amount in (held or {}).items()}
 
 
 def _readable(resources: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Quantity]]:
@@ -113,11 +110,7 @@ def render(amounts: Mapping[str, float]) -> str:
 
     Strings are written as Go's JSON encoder does: what HTML or JavaScript would read is escaped.
     """
-    escapes = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
-    pairs = (
-        f"{json.dumps(name, ensure_ascii=False).translate(escapes)}:{_number(amount)}"
-        for name, amount in sorted(amounts.items())
-    )
+    pairs = (f"{go_json.encode('string', name)}:{_number(amount)}" for name, amount in sorted(amounts.items()))
     return f"'{{{','.join(pairs)}}}'"
 
 

@@ -45,9 +45,8 @@ def build(cluster: RayCluster, config: Config) -> Body:
         "activeDeadlineSeconds": DEADLINE_SECONDS,
         "template": {"metadata": metadata, "spec": pod["spec"]},
     }
-    job = owner.child(cluster, JOB, name=name(cluster), labels=dict(metadata["labels"]), spec=spec)
-    job["metadata"]["annotations"] = dict(metadata["annotations"])
-    return job
+    own, annotations = dict(metadata["labels"]), dict(metadata["annotations"])
+    return owner.child(cluster, JOB, name=name(cluster), labels=own, annotations=annotations, spec=spec)
 
 
 def _script(*, takes_username: bool) -> str:

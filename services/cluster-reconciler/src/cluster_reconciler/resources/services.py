@@ -71,10 +71,8 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
         spec["type"] = group.service_type
     if group.service_type in {"", "ClusterIP"} and not config.head_service_has_cluster_ip:
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
-    service = owner.child(cluster, SERVICE, name=head_name(cluster), labels=dict(selector), spec=spec)
-    if cluster.spec.head_service_annotations:
-        service["metadata"]["annotations"] = dict(cluster.spec.head_service_annotations)
-    return service
+    name, annotations = head_name(cluster), dict(cluster.spec.head_service_annotations or {})
+    return owner.child(cluster, SERVICE, name=name, labels=dict(selector), annotations=annotations, spec=spec)
 
 
 def _from_users_own(cluster: RayCluster, own: Body, selector: dict[str, str], entries: list[Body]) -> Body:

@@ -7,14 +7,16 @@ import copy
 from typing import Final
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import gcs_fault_tolerance, ray_pod, ray_start
+from cluster_reconciler.resources import ray_pod, ray_start
 from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, ReplicaIndex
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.pod_json import literal
 from common.ray import cluster_traits as traits
 
 _WAIT_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
+_RECONNECT_SECONDS: Final = "600"
 _FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.html"
 
 
@@ -32,11 +34,12 @@ def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: 
     if config.injects_init_container:
         # before anything is added to the Ray container, with which it shares env and mounts
         pod_json.ensure_list(pod["spec"], "initContainers").append(_wait_gcs_ready(pod_json.ray_container(pod), node))
-    gcs_fault_tolerance.configure_worker(pod, cluster)
+    if traits.is_fault_tolerant(cluster):  # it waits long enough for the next head
+        timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", _RECONNECT_SECONDS)
+        pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
     if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
         pod["spec"]["restartPolicy"] = "Never"
-    ray_pod.add_parts(pod, node, params)
-    ray_pod.finish(pod, node, params)
+    ray_pod.complete(pod, node, params)
     return pod
 
 

@@ -17,7 +17,8 @@ from common.api.core import (
     Service,
     ServicePort,
     ServiceSpec,
-    StateDetails,
+    StateTerminated,
+    StateWaiting,
 )
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
@@ -78,8 +79,8 @@ def _container(*, ended: bool, waiting: tuple[str, str] | None) -> ContainerStat
     return ContainerStatus(
         name=RAY,
         state=ContainerState(
-            terminated=StateDetails(exit_code=1, reason="Error") if ended else None,
-            waiting=StateDetails(reason=waiting[0], message=waiting[1]) if waiting else None,
+            terminated=StateTerminated(exit_code=1, reason="Error") if ended else None,
+            waiting=StateWaiting(reason=waiting[0], message=waiting[1]) if waiting else None,
         ),
     )
 

@@ -35,10 +35,11 @@ class PodSpec(View, frozen=True, kw_only=True):
     containers: list[Container] = []
     restart_policy: str = "Always"
     node_name: str = ""
+    termination_grace_period_seconds: int | None = None
 
 
 class PodCondition(View, frozen=True, kw_only=True):
-    """One condition of a pod or a Job."""
+    """One condition of a pod."""
 
     type: str
     status: str
@@ -47,8 +48,15 @@ class PodCondition(View, frozen=True, kw_only=True):
     message: str = ""
 
 
-class StateDetails(View, frozen=True, kw_only=True):
-    """Why a container does not run yet, or how it ended."""
+class StateWaiting(View, frozen=True, kw_only=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StateTerminated(View, frozen=True, kw_only=True):
+    """How a container ended."""
 
     exit_code: int = 0
     reason: str = ""
@@ -58,8 +66,8 @@ class StateDetails(View, frozen=True, kw_only=True):
 class ContainerState(View, frozen=True, kw_only=True):
     """At most one of these is set."""
 
-    waiting: StateDetails | None = None
-    terminated: StateDetails | None = None
+    waiting: StateWaiting | None = None
+    terminated: StateTerminated | None = None
 
 
 class ContainerStatus(View, frozen=True, kw_only=True):
@@ -156,10 +164,17 @@ class EndpointSlice(View, frozen=True, kw_only=True):
     endpoints: list[Endpoint] | None = None
 
 
+class JobCondition(View, frozen=True, kw_only=True):
+    """One condition of a Job."""
+
+    type: str
+    status: str
+
+
 class JobStatus(View, frozen=True, kw_only=True):
     """How a Job is doing."""
 
-    conditions: list[PodCondition] = []
+    conditions: list[JobCondition] = []
 
 
 class Job(View, frozen=True, kw_only=True):

@@ -36,12 +36,14 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     """Name, version, labels and life cycle of an object."""
 
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

@@ -99,7 +99,8 @@ class Executor:
     ) -> Executed:
         """Execute a plan for `root`, the reconciled object, until a step ends it or its time slice is over."""
         writer = Writer(self._kube, self._cache, self._views, resource=self._regarding, root=root)
-        execution = _Execution(writer.write if perform is None else partial(perform, writer=writer), self._clock)
+        write = writer.write if perform is None else partial(perform, writer=writer)
+        execution = _Execution(write, self._clock, self._clock.monotonic() + SLICE)
         failures: list[Failure] = []
         ended: set[str] = set()
         for step in steps:
@@ -136,17 +137,16 @@ class Executor:
             await self.emit(meta, event)
 
 
-class _Execution:
+class _Execution(msgspec.Struct):
     """The attempts of one plan, and its time slice."""
 
-    def __init__(self, perform: Callable[[Action], Awaitable[bool]], clock: Clock) -> None:
-        self._perform = perform
-        self._clock = clock
-        self._ends_at = clock.monotonic() + SLICE
-        self._has_changes = False
-        self.events: list[Event] = []
-        """Events that are reported after all writes."""
-        self.is_cut = False
+    perform: Callable[[Action], Awaitable[bool]]
+    clock: Clock
+    ends_at: float
+    has_changes: bool = False
+    events: list[Event] = []
+    """Events that are reported after all writes."""
+    is_cut: bool = False
 
     async def run(self, step: Parallel) -> list[Failure]:
         """Execute actions in batches: none after a failure, and only to complete what is begun once the time slice is over."""
@@ -163,7 +163,7 @@ class _Execution:
                     failed.append(Failure(action, result))
                 if (event := _event_of(action, result)) is not None:
                     self.events.append(event)
-                self._has_changes |= result is True and not isinstance(action, EmitEvent)
+                self.has_changes |= result is True and not isinstance(action, EmitEvent)
             actions, size = actions[size:], min(2 * size, AT_ONCE)
             if self._is_time_over():
                 size = min(size, sum(1 for _ in takewhile(attrgetter("continues"), actions)))
@@ -175,13 +175,13 @@ class _Execution:
         if isinstance(action, Refuse):
             return errors.InvalidSpec(action.event.note)
         try:
-            return isinstance(action, EmitEvent) or await self._perform(action)
+            return isinstance(action, EmitEvent) or await self.perform(action)
         except errors.RaybusError as problem:
             return problem
 
     def _is_time_over(self) -> bool:
         """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
-        return self._has_changes and self._clock.monotonic() >= self._ends_at
+        return self.has_changes and self.clock.monotonic() >= self.ends_at
 
 
 def _shows_stale_plan(failed: Failure) -> bool:

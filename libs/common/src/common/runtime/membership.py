@@ -149,7 +149,12 @@ class Membership:
             mine = await self._observe()
         self._mine = mine or self._mine
         for each in [each.lease for each in self._others.values() if each.remaining <= 0]:
-            await self._clear(each)
+            with contextlib.suppress(errors.Conflict):  # it was renewed meanwhile
+                with contextlib.suppress(errors.NotFound):
+                    await self._leases.delete(each.name, uid=each.uid, version=each.version)
+                many = len(each.partitions)
+                log.warning("a replica was silent for too long", identity=each.identity, partitions=many)
+                del self._others[each.name]
         contested = ownership.contested(self._held, self._others)
         lasting, self._contested = contested & self._contested, contested
         if lasting:
@@ -201,17 +206,6 @@ class Membership:
             await self._leases.delete(self._leases.name)
             await self._write(None, frozenset())
         await self._hints.send()
-
-    async def _clear(self, expired: ReplicaLease) -> None:
-        """Delete the Lease of a replica that was silent for too long."""
-        try:
-            await self._leases.delete(expired.name, uid=expired.uid, version=expired.version)
-        except errors.Conflict:
-            return  # it was renewed meanwhile
-        except errors.NotFound:
-            pass
-        log.warning("a replica was silent for too long", identity=expired.identity, partitions=len(expired.partitions))
-        del self._others[expired.name]
 
     async def _acquire(self, wanted: frozenset[int]) -> None:
         """Claim partitions, and begin with those that no other replica claims."""

@@ -137,15 +137,12 @@ class _Replica:
 
     def problem(self) -> str | None:
         """Return why this replica is not ready."""
-        if self._bus.problem is not None:
-            return self._bus.problem
-        if self._feed is not None and self._feed.problem is not None:
-            return self._feed.problem
+        for each in (self._bus, self._feed, self._membership):
+            if each is not None and each.problem is not None:
+                return each.problem
         if self._app is None:
             return "the API server does not answer yet"
         if self._membership is None:
             return "the Leases of the replicas are not yet read"
-        if self._membership.problem is not None:
-            return self._membership.problem
         loading, held = self._app.controller.informer.loading, len(self._app.controller.informer.followed)
         return f"the state of {loading} of our {held} partitions is still loading" if loading else None

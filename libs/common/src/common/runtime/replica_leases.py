@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from common import errors, labels
-from common.api.meta import ObjectMeta, micro_time
+from common.api.meta import Items, ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.clock import Clock
 from common.kube.client import Kube
@@ -35,10 +35,6 @@ class _Lease(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-class _Leases(msgspec.Struct, frozen=True):
-    items: list[_Lease]
-
-
 class ReplicaLeases:
     """All Leases of one service, and our own among them."""
 
@@ -55,7 +51,7 @@ class ReplicaLeases:
         """Read all Leases of the service as they are now."""
         selector = f"{labels.REPLICA_OF}={self._labels[labels.REPLICA_OF]}"
         answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
-        return [_replica_lease(each) for each in msgspec.json.decode(answer, type=_Leases).items]
+        return [_replica_lease(each) for each in msgspec.json.decode(answer, type=Items[_Lease]).items]
 
     async def write(self, mine: ReplicaLease | None, partitions: Set[int], *, takes_part: bool) -> ReplicaLease:
         """Renew our Lease with what we hold, or make it where there is none.

@@ -26,9 +26,6 @@ from common.upgrade.traffic_record import Record
 
 Place = tuple[str, str]
 """Namespace and name."""
-NO_RULE: Final = (
-    "has no rule for this service: add a rule without backendRefs, or one with a backendRef to Service {service}"
-)
 MOST_BACKENDS: Final = 16
 """Limits of the Gateway API for a rule."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -100,7 +97,8 @@ def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterab
         if rules_of(route, own):
             problem = crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
         else:
-            text = NO_RULE.format(service=names.serve_service(service.metadata.name))
+            need = f"one with a backendRef to Service {names.serve_service(service.metadata.name)}"
+            text = f"has no rule for this service: add a rule without backendRefs, or {need}"
             problem = Problem(RoutingCode.NO_RULE, text)
     problem = problem or route_problem(route)
     return None if problem is None else problem.at(where)

@@ -94,13 +94,13 @@ class Cache:
             return False
         known = self._objects.get(key)
         known_at = -1 if known is None else version_of(known.metadata)
-        is_news = known is None or known_at < version or (known_at == version and is_reload and known != obj)
+        is_newer = known is None or known_at < version or (known_at == version and is_reload and known != obj)
         if partition is None and known is not None:
             partition = self._partitions[key]
-        self._set(key, obj if is_news else known, partition)
-        if is_news and gone_at < version:
+        self._set(key, obj if is_newer else known, partition)
+        if is_newer and gone_at < version:
             self._gone.pop(key, None)
-        return is_news
+        return is_newer
 
     def remove(
         self, kind: type[Object], namespace: str, name: str, *, version: int, partition: int | None = None

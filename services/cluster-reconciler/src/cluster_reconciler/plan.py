@@ -35,7 +35,7 @@ from common.runtime.actions import (
     Parallel,
     Refuse,
 )
-from common.validation import autoscaling
+from common.validation import groups
 from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
@@ -85,7 +85,7 @@ def _warn(situation: Situation) -> Continue:
     """Report what is allowed and unwise, or not supported."""
     cluster, config = situation.cluster, situation.config
     found: list[Action] = []
-    if problem := autoscaling.v1_with_restarting_workers(cluster):
+    if problem := groups.v1_with_restarting_workers(cluster):
         found.append(EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=problem)))
     found += _unsupported(cluster, cluster_rules.unsupported(cluster))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):

@@ -21,15 +21,6 @@ _Object: TypeAlias = dict[str, object]
 class TypeMismatchError(ValueError):
     """The data does not fit the type: no API server would have accepted it. The text names the field."""
 
-    def __init__(self, reason: str, *, path: str = "") -> None:
-        super().__init__(f"{path}: {reason}" if path else reason)
-        self.reason = reason
-        self.path = path
-
-    def under(self, field: str) -> "TypeMismatchError":
-        """Return the same fault as seen from the object that holds the field."""
-        return TypeMismatchError(self.reason, path=f"{field}.{self.path}" if self.path else field)
-
 
 _ESCAPED: Final = re.compile(r'["\\<>&\x00-\x1f\u2028\u2029\ud800-\udfff]')
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
@@ -61,10 +52,9 @@ def _struct(name: str, value: object) -> str:
             continue
         try:
             parts.append(f'"{field.name}":{encode(field.type, entry)}')
-        except TypeMismatchError as error:
-            raise error.under(field.name) from None
-        except ValueError as error:
-            raise TypeMismatchError(str(error), path=field.name) from error
+        except ValueError as problem:
+            place = f"{field.name}." if isinstance(problem, TypeMismatchError) else f"{field.name}: "
+            raise TypeMismatchError(f"{place}{problem}") from None
     return "{" + ",".join(parts) + "}"
 
 
@@ -104,7 +94,7 @@ def _quantity(value: object) -> str:
         return '"0"'
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return _string(quantity.canonical(value))
-    raise TypeMismatchError(f"expected a quantity, got {value!r}")
+    raise ValueError(f"expected a quantity, got {value!r}")
 
 
 def _int_or_string(value: object) -> str:
@@ -129,7 +119,7 @@ def _json(value: object) -> str:
 
 def _expect(kind: type, value: object, what: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-        raise TypeMismatchError(f"expected {what}, got {value!r}")
+        raise ValueError(f"expected {what}, got {value!r}")
     return value
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from common import labels, pod_json
 from common.api.opaque import Body
-from common.api.ray_cluster import GcsEmbeddedStorage, GcsFaultToleranceOptions, RayCluster
+from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster
 from common.feature_gates import Gate, Gates
 from common.ray import cluster_traits as traits
 
@@ -61,7 +61,8 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
     ):
         if is_set:
             yield f"cannot set GcsFaultToleranceOptions.{field} when backend is 'rocksdb'"
-    if storage is not None and storage.claim_name and _is_shaped(storage):
+    given = () if storage is None else (storage.size, storage.storage_class_name, storage.access_modes or None)
+    if storage is not None and storage.claim_name and any(each is not None for each in given):
         yield "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
     if _has_env(head, "RAY_gcs_storage") or _has_env(head, "RAY_gcs_storage_path"):
         yield (
@@ -78,10 +79,6 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
             'cannot set a volume named "gcs-storage" in the head Pod when the embedded GCS FT backend is used - '
             "it is managed by KubeRay"
         )
-
-
-def _is_shaped(storage: GcsEmbeddedStorage) -> bool:
-    return storage.size is not None or storage.storage_class_name is not None or bool(storage.access_modes)
 
 
 def _has_env(head: Body, name: str) -> bool:

@@ -12,14 +12,8 @@ from common.ray import cluster_traits as traits
 CONTAINER: Final = "ray-history-collector"
 _FIELD: Final = "historyServerOptions.collectorOptions"
 _MANAGED: Final = (
-    "POD_IP",
-    "FQ_RAY_IP",
-    "RAY_CLUSTER_NAME",
-    "RAY_CLUSTER_NAMESPACE",
-    "RAY_ROLE",
-    "OWNER_KIND",
-    "OWNER_NAME",
-    "EVENTS_PORT",
+    *("POD_IP", "FQ_RAY_IP", "RAY_CLUSTER_NAME", "RAY_CLUSTER_NAMESPACE"),
+    *("RAY_ROLE", "OWNER_KIND", "OWNER_NAME", "EVENTS_PORT"),
 )
 _REQUIRED: Final = {
     "GCS": ("GCS_BUCKET",),

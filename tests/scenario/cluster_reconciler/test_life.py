@@ -14,7 +14,7 @@ from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
 from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
-from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
+from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 from support.fakes.kube import FakeKube, Request
 
 
@@ -89,6 +89,15 @@ async def test_a_failed_head_is_replaced_and_workers_stay() -> None:
     assert harness.names("head") != old
     assert harness.names("worker") == workers
     assert harness.reasons() == ["DeletedHeadPod", "CreatedHeadPod"]
+
+
+async def test_a_failed_head_whose_name_its_template_gives_is_replaced_under_that_name() -> None:
+    template = a_template(name="c-head-mine")
+    harness = await a_running_harness(a_ray_cluster(head=a_head(template=template)))
+    harness.fail("c-head-mine")
+    await harness.settle()
+    assert harness.names("head") == ["c-head-mine"]
+    assert harness.trace.count("create Pod c-head-mine") == 1
 
 
 @pytest.mark.acceptance("raycluster", 46)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from common import errors
 from common.runtime.actions import Action, Plan
 from common.runtime.key import Key
 from common.runtime.reconciler import Reconciler
@@ -49,6 +50,16 @@ async def test_a_plan_is_made_anew_until_what_it_relies_on_is_fresh() -> None:
     service = Service()
     await Reconciler(service.observe, service.make_plan, service.execute, recheck=service.recheck)(KEY, now=NOW)
     assert service.executed == [(3, "plan of 3")]
+
+
+async def test_a_plan_that_never_holds_ends_the_reconcile() -> None:
+    async def recheck(observed: int, plan: Plan[Action]) -> int:
+        return observed + 1
+
+    service = Service()
+    with pytest.raises(errors.Retryable, match="stale again"):
+        await Reconciler(service.observe, service.make_plan, service.execute, recheck=recheck)(KEY, now=NOW)
+    assert service.executed == []
 
 
 @pytest.mark.parametrize(

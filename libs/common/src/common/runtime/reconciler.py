@@ -2,15 +2,19 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
 
+from common import errors
 from common.runtime.actions import Plan, earliest
 from common.runtime.key import Key
 
 log = structlog.get_logger()
+
+MOST_RECHECKS: Final = 10
+"""So often a plan is made anew in one reconcile: more would keep the event loop from all other keys."""
 
 Observed = TypeVar("Observed")
 SomePlan = TypeVar("SomePlan", bound=Plan[Any])
@@ -57,8 +61,12 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
         if observed is None:
             return None
         plan = self.make_plan(observed, now=now)
-        while self.recheck is not None and (fresh := await self.recheck(observed, plan)) is not None:
+        for _ in range(MOST_RECHECKS):
+            if self.recheck is None or (fresh := await self.recheck(observed, plan)) is None:
+                break
             observed, plan = fresh, self.make_plan(fresh, now=now)
+        else:
+            raise errors.Retryable(f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again")
         log.debug("planned", note=plan.note, actions=len(plan.actions))
         requeue_at = await self.execute(observed, plan, now=now)
         return earliest(plan.requeue_at, requeue_at)

@@ -41,7 +41,7 @@ from common.kube.resources import (
     Resource,
 )
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, ActionEvents, Create, Delete, EmitEvent, IfExists, Refuse, Replace
+from common.runtime.actions import Action, Create, Delete, EmitEvent, IfExists, Refuse, Replace
 
 
 def looked_up(cluster: RayCluster, config: Config) -> Iterator[Child]:
@@ -130,7 +130,7 @@ def _lacking(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
     if ROLE_BINDING in absent:
         yield _create(cluster, ROLE_BINDING, autoscaler.role_binding(cluster))
     if CONFIG_MAP in absent:
-        report = ActionEvents(failure=events.NO_DRAIN.about(cluster, problem="its ConfigMap cannot be created, "))
+        report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
         body = graceful_drain.config_map(cluster)
         yield Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN)
     if SECRET in absent:

@@ -34,6 +34,10 @@ class Warned(msgspec.Struct, frozen=True):
         """Return the Event; `more` is what else the note names."""
         return warning(self.reason, self.action, self.note.format(**_places(cluster, child), **more))
 
+    def failing(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
+        """Return the Event as that of a write that fails; the text of the error completes its note."""
+        return ActionEvents(failure=self.about(cluster, child, **more))
+
 
 class Reported(msgspec.Struct, frozen=True):
     """The Events of a write. Reasons follow from action and thing: `CreatedHeadPod`, `FailedToCreateHeadPod`, in a condition `FailedCreateHeadPod`."""

@@ -21,7 +21,6 @@ from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
-from cluster_reconciler.status.conditions import suspension
 from common import conditions, errors
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
@@ -90,10 +89,8 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
         batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
         action = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
     match action:
-        case Create() if (
-            action.resource is POD
-        ):  # its name follows from what was observed, so a repeat meets AlreadyExists
-            try:
+        case Create() if action.resource is POD:
+            try:  # its name follows from what was observed, so a repeat meets AlreadyExists
                 return await writer.write(action)
             except (errors.Unavailable, asyncio.CancelledError):
                 memory.has_listed_pods = False  # the pod may have been made all the same
@@ -186,7 +183,7 @@ def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: dateti
         if now < memory.progress_since + GATHERED_FOR:
             return StatusPlan(requeue_at=memory.progress_since + GATHERED_FOR)
         memory.progress_since = None
-    is_same = suspension(old.conditions) is suspension(status.conditions)
+    is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
     return StatusPlan(write=status, requeue_at=None if is_same else now)
 
 

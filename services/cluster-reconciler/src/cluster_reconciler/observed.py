@@ -1,7 +1,6 @@
 """What a plan and a status may know: one frozen value per reconcile, and questions about it that need nothing else."""
 
 from collections import defaultdict
-from collections.abc import Set
 from datetime import datetime
 from functools import cached_property
 
@@ -61,24 +60,17 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the worker pods of all groups, also of groups that the spec no longer has."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.WORKER)
 
-    def group(self, name: str) -> tuple[Pod, ...]:
-        """Return the pods of one worker group."""
-        return self._by_group.get(name, ())
-
     @cached_property
-    def _by_group(self) -> dict[str, tuple[Pod, ...]]:
+    def by_group(self) -> dict[str, tuple[Pod, ...]]:
         """Return the pods by worker group: one pass over the pods, however many groups there are."""
         found: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods:
             found[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
         return {name: tuple(pods) for name, pods in found.items()}
 
-    def named(self, names: Set[str]) -> list[Pod]:
-        """Return the worker pods of these names, by name, whatever their group."""
-        return [self._by_name[name] for name in sorted(names & self._by_name.keys())]
-
     @cached_property
-    def _by_name(self) -> dict[str, Pod]:
+    def by_name(self) -> dict[str, Pod]:
+        """Return the worker pods by name, whatever their group."""
         return {pod.metadata.name: pod for pod in self.workers}
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:

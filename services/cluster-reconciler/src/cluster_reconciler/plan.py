@@ -25,16 +25,7 @@ from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
-from common.runtime.actions import (
-    Action,
-    Create,
-    Delete,
-    DeleteCollection,
-    EmitEvent,
-    IfExists,
-    Parallel,
-    Refuse,
-)
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel, Refuse
 from common.validation import groups
 from common.validation import ray_cluster as cluster_rules
 

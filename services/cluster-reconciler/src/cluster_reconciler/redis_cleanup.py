@@ -29,23 +29,18 @@ _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
 def finalize(situation: Situation) -> Continue | ClusterPlan:
     """Do what the finalizer asks for, and leave a deleted cluster to the garbage collector."""
-    cluster, meta, deleted_at = (
-        situation.cluster,
-        situation.cluster.metadata,
-        situation.cluster.metadata.deletion_timestamp,
-    )
+    cluster, meta = situation.cluster, situation.cluster.metadata
     is_held, is_embedded = labels.GCS_FT_FINALIZER in meta.finalizers, traits.has_embedded_storage(cluster)
     cleans_up = traits.is_fault_tolerant(cluster) and not is_embedded and situation.config.cleans_up_redis
-    if deleted_at is not None:
+    if meta.deletion_timestamp is not None:
         if is_held and is_embedded:
             return _release(cluster, "the embedded store needs no cleaning")
-        return _clean_up(situation, deleted_at) if cleans_up else NOTHING
+        return _clean_up(situation, meta.deletion_timestamp) if cleans_up else NOTHING
     if is_held or not cleans_up:
         return Continue()
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
-    return msgspec.structs.replace(
-        NOTHING, actions=step(action), requeue_at=situation.now, note="the finalizer comes first"
-    )
+    note = "the finalizer comes first"
+    return msgspec.structs.replace(NOTHING, actions=step(action), requeue_at=situation.now, note=note)
 
 
 def timeout(cluster: RayCluster) -> timedelta:

@@ -7,8 +7,7 @@ import pytest
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.status import compute
-from cluster_reconciler.status.compute import Outcome
-from cluster_reconciler.status.conditions import head_ready
+from cluster_reconciler.status.compute import Outcome, head_ready
 from common import conditions
 from common.api.core import ServicePort
 from common.api.ray_cluster import HeadInfo, RayClusterStatus

@@ -17,7 +17,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
-from common.runtime.actions import ActionEvents, Create, IfExists, Refuse, Replace
+from common.runtime.actions import Create, IfExists, Refuse, Replace
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
 """A label of the RayCluster: all its pods are placed together, or none."""
@@ -104,7 +104,7 @@ class SchedulerPlugins(BatchScheduler):
         body = owner.child(cluster, PLUGINS_POD_GROUP, name=cluster.metadata.name, labels={}, spec=room)
         for reference in body["metadata"]["ownerReferences"]:
             del reference["controller"], reference["blockOwnerDeletion"]
-        report = pod_group_failed(cluster, "failed to create PodGroup")
+        report = events.POD_GROUP_FAILED.failing(cluster, problem="failed to create PodGroup")
         create = Create(resource=PLUGINS_POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT)
         return Continue(actions=step(create))
 
@@ -129,11 +129,16 @@ class Volcano(BatchScheduler):
     def submit(self, observed: Observed) -> Continue:
         """Make the PodGroup, or bring its two numbers up to date."""
         cluster = observed.cluster
-        if problem := _tier_problem(cluster):
+        own, where = cluster.metadata.labels, f"{cluster.metadata.namespace}/{volcano_name(cluster)}"
+        tier = own.get(TOPOLOGY_TIER, "")
+        if own.get(TOPOLOGY_MODE) and tier and not tier.lstrip("+-").isdecimal():
+            problem = (
+                f'failed to convert {TOPOLOGY_TIER} label to int: strconv.Atoi: parsing "{tier}": invalid syntax '
+                f"for podgroup {volcano_name(cluster)} in namespace {cluster.metadata.namespace}"
+            )
             event = events.INVALID_SPEC.about(cluster, what="spec", problem=problem)
             return Continue(actions=step(Refuse(event=event)))
-        where = f"{cluster.metadata.namespace}/{volcano_name(cluster)}"
-        report = pod_group_failed(cluster, f"Failed creating pod group {where}")
+        report = events.POD_GROUP_FAILED.failing(cluster, problem=f"Failed creating pod group {where}")
         if any(child.resource == VOLCANO_POD_GROUP for child in observed.absent):
             body = build_volcano_group(cluster)
             create = Create(resource=VOLCANO_POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT)
@@ -192,23 +197,7 @@ def _numbers(cluster: RayCluster) -> Body:
     return {"minMember": compute.least_workers(cluster) + 1, "minResources": room}
 
 
-def _tier_problem(cluster: RayCluster) -> str:
-    own = cluster.metadata.labels
-    tier = own.get(TOPOLOGY_TIER, "")
-    if not own.get(TOPOLOGY_MODE) or not tier or tier.lstrip("+-").isdecimal():
-        return ""
-    return (
-        f'failed to convert {TOPOLOGY_TIER} label to int: strconv.Atoi: parsing "{tier}": invalid syntax '
-        f"for podgroup {volcano_name(cluster)} in namespace {cluster.metadata.namespace}"
-    )
-
-
 def copy_label(cluster: RayCluster, pod: Body, label: str, *, into: str | None = None) -> None:
     """Copy a label of the cluster to a pod, unless it is empty."""
     if value := cluster.metadata.labels.get(label, ""):
         pod_json.ensure_body(pod["metadata"], "labels")[into or label] = value
-
-
-def pod_group_failed(cluster: RayCluster, problem: str) -> ActionEvents:
-    """Return the Events of a gang that cannot be created for the scheduler."""
-    return ActionEvents(failure=events.POD_GROUP_FAILED.about(cluster, problem=problem))

@@ -6,8 +6,9 @@ autoscaler, has neither, and remaining ones are deleted (spec raycluster §17.5)
 
 from typing import Final
 
+from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.batch.schedulers import GANG, BatchScheduler, pod_group_failed
+from cluster_reconciler.batch.schedulers import GANG, BatchScheduler
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
@@ -39,12 +40,16 @@ class WorkloadAware(BatchScheduler):
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
         cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
-        if not is_gang(cluster):
-            return _clean_up(observed)
+        if not is_gang(cluster):  # our PodGroup goes, then our Workload; those of other owners stay
+            for resource in (POD_GROUP, WORKLOAD):
+                if (have := observed.found.get(resource)) is not None and owner.controls(cluster, have):
+                    what = f"{resource.kind} {_place(have)}"
+                    return _delete(resource, have, waits_for=f"waiting for {what} to finish deleting")
+            return Continue()
         for resource in (WORKLOAD, POD_GROUP):
             if (have := observed.found.get(resource)) is None:
                 continue
-            what, how = f"{resource.kind} {_place(have)}", "will retry after deletion completes"
+            what = f"{resource.kind} {_place(have)}"
             if not owner.controls(cluster, have):
                 remedy = "rename it or use a different RayCluster name to avoid the collision"
                 return _wait(f"{what} already exists and is not owned by this RayCluster; {remedy}")
@@ -53,9 +58,10 @@ class WorkloadAware(BatchScheduler):
             if _fits(cluster, resource, have):
                 continue
             if resource is WORKLOAD and dependent is not None and owner.controls(cluster, dependent):
-                what = f"PodGroup {_place(dependent)} before replacing stale Workload"
-                return _delete(POD_GROUP, dependent, waits_for=f"deleted {what}, {how}")
-            return _delete(resource, have, waits_for=f"deleted stale {what}, {how}")
+                stale, what = (POD_GROUP, dependent), f"PodGroup {_place(dependent)} before replacing stale Workload"
+            else:
+                stale, what = (resource, have), f"stale {what}"
+            return _delete(*stale, waits_for=f"deleted {what}, will retry after deletion completes")
         return _missing(observed)
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
@@ -82,10 +88,8 @@ def _members(cluster: RayCluster) -> int:
 def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     spec = pod_json.body(have, "spec")
     groups = [{**spec, "name": TEMPLATE}] if resource is POD_GROUP else pod_json.bodies(spec, "podGroupTemplates")
-    gangs = [(each.get("name"), pod_json.body(each, "schedulingPolicy")) for each in groups]
-    return [(name, pod_json.body(policy, "gang").get("minCount")) for name, policy in gangs] == [
-        (TEMPLATE, _members(cluster))
-    ]
+    gangs = [(each.get("name"), pod_json.body(pod_json.body(each, "schedulingPolicy"), "gang")) for each in groups]
+    return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, _members(cluster))]
 
 
 def _missing(observed: Observed) -> Continue:
@@ -102,18 +106,10 @@ def _missing(observed: Observed) -> Continue:
     ):
         if resource in absent:
             body = owner.child(cluster, resource, name=own, spec=spec)
-            report = pod_group_failed(cluster, f"failed to create {resource.kind} {_place(body)}")
+            problem = f"failed to create {resource.kind} {_place(body)}"
+            report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
             made.append(Create(resource=resource, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return Continue(actions=step(*made))
-
-
-def _clean_up(observed: Observed) -> Continue | ClusterPlan:
-    """Delete our PodGroup, then our Workload; those of other owners stay."""
-    for resource in (POD_GROUP, WORKLOAD):
-        have = observed.found.get(resource)
-        if have is not None and owner.controls(observed.cluster, have):
-            return _delete(resource, have, waits_for=f"waiting for {resource.kind} {_place(have)} to finish deleting")
-    return Continue()
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:

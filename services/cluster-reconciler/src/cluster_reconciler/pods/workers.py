@@ -27,6 +27,7 @@ from common.kube.resources import POD
 from common.runtime.actions import Delete
 
 UNBOUNDED: Final = 2**31 - 1
+Pods = tuple[Pod, ...]
 
 
 class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,33 +70,33 @@ def decide(
 
     While pods that were deleted are still going, only the rest of what is superfluous follows.
     """
-    pods = observed.group(group.group_name)
+    pods = observed.by_group.get(group.group_name, ())
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:
         return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))
     if group.num_of_hosts > 1 and has_indexes:
         found = _whole(observed.cluster, group, pods, may_shrink=may_shrink, is_waiting=is_waiting, room=room)
     else:
-        found = _single(
-            observed, group, may_shrink=may_shrink, is_waiting=is_waiting, has_indexes=has_indexes, room=room
-        )
+        found = _single(observed, group, pods, may_shrink=may_shrink, is_waiting=is_waiting, room=room)
+    if not has_indexes:
+        found = msgspec.structs.replace(found, creations=(0,) * len(found.creations))
     if not is_waiting:
         return found
     return msgspec.structs.replace(found, note="pods that were deleted are still going", unfinished="pods are going")
 
 
 def _single(
-    observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, is_waiting: bool, has_indexes: bool, room: int
+    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, may_shrink: bool, is_waiting: bool, room: int
 ) -> GroupDecision:
     """Return what is done about replicas of one pod. Those that cannot recover are replaced once they are gone."""
-    cluster, pods = observed.cluster, observed.group(group.group_name)
+    cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
     if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod)]):
         reason = f"delete {len(unhealthy)} unhealthy worker Pods"
         states = ((pod, f"; {described(pod)}") for pod in unhealthy[:room])
         dropped = (_delete(cluster, pod, what="worker Pod", more=text, failed_more=text) for pod, text in states)
         is_partial = len(unhealthy) > room
         return GroupDecision(note=reason, deletions=tuple(dropped), unfinished=reason, is_partial=is_partial)
-    named = observed.named(frozenset(group.scale_strategy.workers_to_delete or ()))
+    named = [observed.by_name[name] for name in sorted(to_delete & observed.by_name.keys())]
     uids = {pod.metadata.uid for pod in named}
     running = [pod for pod in pods if pod.metadata.uid not in uids]
     gone = [(pod, "pod") for pod in named if not is_terminating(pod)]
@@ -108,13 +109,13 @@ def _single(
     return GroupDecision(
         note=f"target {target(group)}, have {len(running)}, named to go {len(named)}",
         deletions=tuple(_delete(cluster, pod, what=what) for pod, what in gone[:room]),
-        creations=free_indexes(running, created) if has_indexes else (0,) * created,
+        creations=free_indexes(running, created),
         is_partial=len(gone) + missing > room,
     )
 
 
 def _whole(
-    cluster: RayCluster, group: WorkerGroupSpec, pods: tuple[Pod, ...], *, may_shrink: bool, is_waiting: bool, room: int
+    cluster: RayCluster, group: WorkerGroupSpec, pods: Pods, *, may_shrink: bool, is_waiting: bool, room: int
 ) -> GroupDecision:
     """Return what is done about replicas of several hosts: whole ones are created and deleted."""
     members: dict[str, list[Pod]] = {}

@@ -10,7 +10,7 @@ from cluster_reconciler.resources import auth, owner, ray_pod, ray_start
 from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import AutoscalerOptions, RayCluster
 from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
@@ -66,18 +66,8 @@ def _labels(cluster: RayCluster) -> dict[str, str]:
 
 
 def append_container(pod: Body, node: Node) -> None:
-    """Append the container; when the spec names an autoscaler version, set it for Ray too."""
-    ray_container = pod_json.ray_container(pod)
-    pod["spec"]["containers"].append(_container(ray_container, node))
-    version = traits.autoscaler_version(node.cluster)
-    if version == "v2":
-        pod["spec"]["restartPolicy"] = "Never"
-    if version in {"v1", "v2"}:
-        pod_json.add_env(ray_container, literal(traits.AUTOSCALER_V2_ENV, "true" if version == "v2" else "false"))
-
-
-def _container(ray_container: Body, node: Node) -> Body:
-    """Build the container: what the user set replaces a field as a whole; env and mounts are appended."""
+    """Append the container; what the user set replaces a field as a whole, env and mounts are appended. A version is set for Ray too."""
+    ray_container, options = pod_json.ray_container(pod), node.cluster.spec.autoscaler_options or AutoscalerOptions()
     container: Body = {
         "name": ray_pod.AUTOSCALER,
         "image": ray_container.get("image", ""),
@@ -95,9 +85,6 @@ def _container(ray_container: Body, node: Node) -> Body:
         literal("KUBERAY_GEN_AUTOSCALER_START_CMD", COMMAND),
     )
     auth.configure_container(container, node.cluster)
-    options = node.cluster.spec.autoscaler_options
-    if options is None:
-        return container
     replaced = {
         "resources": options.resources,
         "image": options.image,
@@ -111,4 +98,9 @@ def _container(ray_container: Body, node: Node) -> Body:
     for field, values in appended.items():
         if values:
             pod_json.ensure_list(container, field).extend(copy.deepcopy(values))
-    return container
+    pod["spec"]["containers"].append(container)
+    if options.version == "v2":
+        pod["spec"]["restartPolicy"] = "Never"
+    if options.version in {"v1", "v2"}:
+        is_v2 = "true" if options.version == "v2" else "false"
+        pod_json.add_env(ray_container, literal(traits.AUTOSCALER_V2_ENV, is_v2))

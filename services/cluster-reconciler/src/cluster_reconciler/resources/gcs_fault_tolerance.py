@@ -41,7 +41,13 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         return
     container = pod_json.ray_container(pod)
     if traits.has_embedded_storage(cluster):
-        _mount_store(pod, container, cluster)
+        gcs = literal("RAY_gcs_storage", "rocksdb"), literal("RAY_gcs_storage_path", STORAGE_PATH)
+        pod_json.add_missing_env(container, *gcs)
+        sub_path = claim_options(cluster).sub_path
+        mount = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH} | ({"subPath": sub_path} if sub_path else {})
+        pod_json.ensure_list(container, "volumeMounts").append(mount)
+        volume = {"name": STORAGE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(cluster)}}
+        pod_json.ensure_list(pod["spec"], "volumes").append(volume)
         return
     options = cluster.spec.gcs_fault_tolerance_options
     namespace = (options.external_storage_namespace if options else "") or cluster.metadata.annotations.get(
@@ -57,18 +63,6 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
             pod_json.add_env(container, {"name": name, **value, **source})
     elif (password := traits.start_params(cluster.spec.head_group_spec).get("redis-password")) is not None:
         pod_json.add_missing_env(container, literal("REDIS_PASSWORD", password))
-
-
-def _mount_store(pod: Body, container: Body, cluster: RayCluster) -> None:
-    pod_json.add_missing_env(
-        container, literal("RAY_gcs_storage", "rocksdb"), literal("RAY_gcs_storage_path", STORAGE_PATH)
-    )
-    mount: Body = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH}
-    if sub_path := claim_options(cluster).sub_path:
-        mount["subPath"] = sub_path
-    pod_json.ensure_list(container, "volumeMounts").append(mount)
-    volume = {"name": STORAGE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(cluster)}}
-    pod_json.ensure_list(pod["spec"], "volumes").append(volume)
 
 
 def claim_options(cluster: RayCluster) -> GcsEmbeddedStorage:

@@ -51,20 +51,14 @@ def _policy(
 
 def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
     """Return the rule that lets the submitter of the RayJob that owns the cluster reach the dashboard."""
-    meta = cluster.metadata
-    if meta.labels.get(labels.JOB_SUBMISSION_MODE) != _BY_A_JOB:
+    owners = (each for each in cluster.metadata.owner_references if each.controller and each.kind == "RayJob")
+    job = next((each for each in owners if each.api_version.startswith("ray.io/")), None)
+    if job is None or cluster.metadata.labels.get(labels.JOB_SUBMISSION_MODE) != _BY_A_JOB:
         return ()
-    for each in meta.owner_references:
-        if each.controller and each.kind == "RayJob" and each.api_version.startswith("ray.io/"):
-            pods = {labels.ORIGIN_NAME: each.name, labels.ORIGIN_KIND: "RayJob"}
-            params = traits.start_params(cluster.spec.head_group_spec)
-            port = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
-            rule: Body = {
-                "from": [{"podSelector": {"matchLabels": pods}}],
-                "ports": [{"protocol": "TCP", "port": port}],
-            }
-            return (rule,)
-    return ()
+    pods = {labels.ORIGIN_NAME: job.name, labels.ORIGIN_KIND: "RayJob"}
+    params = traits.start_params(cluster.spec.head_group_spec)
+    port = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
+    return ({"from": [{"podSelector": {"matchLabels": pods}}], "ports": [{"protocol": "TCP", "port": port}]},)
 
 
 def _stored(rules: list[Json] | None) -> list[Json]:

@@ -49,15 +49,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         name = services.head_name(self.cluster)
         return names.head_fqdn(name, self.cluster.metadata.namespace, self.config.cluster_domain)
 
-    @cached_property
-    def gcs_port(self) -> str:
-        """The port of the GCS."""
-        return traits.gcs_port(self.cluster)
-
     @property
     def gcs_address(self) -> str:
         """The address of the GCS as other pods see it."""
-        return f"{self.head_fqdn}:{self.gcs_port}"
+        return f"{self.head_fqdn}:{traits.gcs_port(self.cluster)}"
 
 
 def pod_labels(node: Node) -> dict[str, str]:

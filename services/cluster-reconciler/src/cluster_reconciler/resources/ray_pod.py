@@ -78,6 +78,7 @@ def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> Non
 
 def _complete_env(pod: Body, node: Node, command: str) -> None:
     """Give every init container, the user's too, the address of the head, and the Ray container all that it needs of its cluster."""
+    gcs_port = traits.gcs_port(node.cluster)
     head_address = (literal("FQ_RAY_IP", node.head_fqdn), literal("RAY_IP", node.head_fqdn.partition(".")[0]))
     for init_container in pod_json.bodies(pod["spec"], "initContainers"):
         pod_json.add_env(init_container, *head_address)
@@ -94,9 +95,9 @@ def _complete_env(pod: Body, node: Node, command: str) -> None:
     )
     pod_json.add_missing_env(
         container,
-        literal("RAY_PORT", node.gcs_port),
+        literal("RAY_PORT", gcs_port),
         *(_SERVICE_TIMEOUTS if traits.is_for_a_service(node.cluster) else ()),
-        literal("RAY_ADDRESS", f"127.0.0.1:{node.gcs_port}" if node.is_head else node.gcs_address),
+        literal("RAY_ADDRESS", f"127.0.0.1:{gcs_port}" if node.is_head else node.gcs_address),
         literal("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"),
     )
     if node.is_head:

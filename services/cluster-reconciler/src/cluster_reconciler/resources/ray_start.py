@@ -125,15 +125,13 @@ def _number(amount: float) -> str:
 
 def command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str:
     """Return the text of the command: two blanks between flags and one at the end, as KubeRay writes it."""
-    complete = {**params, **derived(params, container)}
-    flags = "".join(_flag(option, value) for option, value in sorted(complete.items()))
-    return f"ray start --head {flags}" if is_head else f"ray start {flags}"
-
-
-def _flag(option: str, value: str) -> str:
-    if value.lower() in {"true", "false"} and option not in _TAKES_A_BOOLEAN:
-        return f" --{option} " if value.lower() == "true" else ""
-    return f" --{option}={value} "
+    text = "ray start --head " if is_head else "ray start "
+    for option, value in sorted({**params, **derived(params, container)}.items()):
+        if value.lower() not in {"true", "false"} or option in _TAKES_A_BOOLEAN:
+            text += f" --{option}={value} "
+        elif value.lower() == "true":
+            text += f" --{option} "
+    return text
 
 
 def shell(config: Config) -> list[str]:

@@ -1,4 +1,10 @@
-"""The whole status of a RayCluster, in the order of spec raycluster §13.1, and whether it is written (§14; acceptance cases 52, 114)."""
+"""The whole status of a RayCluster, in the order of spec raycluster §13.1, and whether it is written (§14; acceptance cases 52, 73-78, 111-114).
+
+ReplicaFailure and UnsupportedFeatures are True or absent, never False; UnsupportedFeatures is ours, and only clusters that ask for such a
+thing have it. RayClusterProvisioned stays True once it was, except through suspension; it depends on the pods that exist, not on how many
+should. Suspension: normal (both False) → Suspending → Suspended → normal; never both True. The end of Suspended needs `suspend: false` in
+the spec: to remove the field is not enough (§13.4, §13.5).
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,9 +14,9 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure, State
-from cluster_reconciler.status import conditions as of_cluster
+from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, ReplicaFailure, State
 from common import conditions
+from common.api.core import Pod
 from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
 from common.conditions import ConditionUpdate
@@ -27,6 +33,10 @@ _REPORTED_AT_ONCE: Final = (
     ConditionType.UNSUPPORTED,
     ConditionType.SUSPENDING,
     ConditionType.SUSPENDED,
+)
+_CONTAINERS_NOT_READY: Final = "ContainersNotReady"
+_NOT_PROVISIONED: Final = ConditionUpdate(
+    ConditionType.PROVISIONED, "False", ConditionReason.PODS_PROVISIONING, "RayCluster has been suspended"
 )
 
 
@@ -49,7 +59,7 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
     limits = (
         (workers.UNBOUNDED if each.max_replicas is None else each.max_replicas) * workers.hosts(each) for each in active
     )
-    is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and of_cluster.all_running(observed.pods)
+    is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
     if cluster.spec.suspend and not observed.pods:
         state = State.SUSPENDED.value
@@ -90,19 +100,76 @@ def least_workers(cluster: RayCluster) -> int:
 
 def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence[Condition]:
     known: Sequence[Condition] = observed.cluster.status.conditions
-    updates = [of_cluster.head_ready(observed)]
+    updates = [head_ready(observed)]
     if outcome.failure is not None:
         updates.insert(0, outcome.failure.update)
     elif outcome.is_clean:
         known = conditions.without(known, ConditionType.REPLICA_FAILURE)
-    is_suspended = of_cluster.suspension(known) is ConditionType.SUSPENDED
+    is_suspended = suspension(known) is ConditionType.SUSPENDED
     if not is_suspended and not observed.holds(ConditionType.PROVISIONED):
-        updates.append(of_cluster.provisioned(observed))
-    known = of_cluster.suspended(conditions.updated(known, *updates, now=now), observed, now=now)
+        updates.append(provisioned(observed))
+    known = suspended(conditions.updated(known, *updates, now=now), observed, now=now)
     if not outcome.unsupported:
         return conditions.without(known, ConditionType.UNSUPPORTED)
     update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", ReplicaFailure.UNSUPPORTED, outcome.unsupported)
     return conditions.updated(known, update, now=now)
+
+
+def head_ready(observed: Observed) -> ConditionUpdate:
+    """Report the head pod; the caller has made sure that there is at most one."""
+    kind = ConditionType.HEAD_POD_READY
+    if not observed.heads:
+        return ConditionUpdate(kind, "False", ConditionReason.HEAD_POD_NOT_FOUND, "Head Pod not found")
+    head = observed.heads[0]
+    ready = head.condition("Ready")
+    if ready is None:
+        return ConditionUpdate(kind, "False", ConditionReason.UNKNOWN)
+    if ready.reason != _CONTAINERS_NOT_READY:
+        fallback = ConditionReason.HEAD_POD_RUNNING_AND_READY if ready.status == "True" else ConditionReason.UNKNOWN
+        return ConditionUpdate(kind, ready.status, ready.reason or fallback, ready.message)
+    for container in head.status.container_statuses:
+        # The first container that waits or has ended: its reason is more precise than the pod's.
+        if (trouble := container.state.waiting or container.state.terminated) is not None:
+            text = f"{container.name}: {trouble.message}"
+            message = f"{ready.message}; {text}" if ready.message else text
+            return ConditionUpdate(kind, ready.status, trouble.reason or _CONTAINERS_NOT_READY, message)
+    return ConditionUpdate(kind, ready.status, ready.reason, ready.message)
+
+
+def provisioned(observed: Observed) -> ConditionUpdate:
+    """Report whether all pods run, as long as they never did and the cluster is not suspended."""
+    text, kind = "All Ray Pods are ready for the first time", ConditionType.PROVISIONED
+    if all_running(observed.pods):
+        return ConditionUpdate(kind, "True", ConditionReason.ALL_PODS_READY, text)
+    text = "RayCluster Pods are being provisioned for first time"
+    return ConditionUpdate(kind, "False", ConditionReason.PODS_PROVISIONING, text)
+
+
+def all_running(pods: Sequence[Pod]) -> bool:
+    """Return whether there are pods, each in phase Running and none with a Ready condition that is not True."""
+    return bool(pods) and all(
+        pod.status.phase == "Running" and ((ready := pod.condition("Ready")) is None or ready.status == "True")
+        for pod in pods
+    )
+
+
+def suspension(known: Sequence[Condition]) -> ConditionType | None:
+    """Return which of the two conditions of suspension is True."""
+    kinds = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
+    return next((kind for kind in kinds if conditions.is_true(known, kind)), None)
+
+
+def suspended(known: Sequence[Condition], observed: Observed, *, now: datetime) -> Sequence[Condition]:
+    """Move the state machine of suspension on."""
+    state, suspend, states = suspension(known), observed.cluster.spec.suspend, dict[ConditionType, str]()
+    if state is ConditionType.SUSPENDING and not observed.pods:
+        known = conditions.updated(known, _NOT_PROVISIONED, now=now)
+        states = {ConditionType.SUSPENDING: "False", ConditionType.SUSPENDED: "True"}
+    elif state is ConditionType.SUSPENDED and suspend is False:
+        states = {ConditionType.SUSPENDED: "False"}
+    elif state is None:
+        states = {ConditionType.SUSPENDED: "False", ConditionType.SUSPENDING: "True" if suspend is True else "False"}
+    return conditions.updated(known, *(ConditionUpdate(kind, is_so, kind) for kind, is_so in states.items()), now=now)
 
 
 def head_violation(observed: Observed, *, has_failed: bool) -> str | None:

@@ -91,7 +91,7 @@ async def test_a_failed_head_is_replaced_and_workers_stay() -> None:
     assert harness.reasons() == ["DeletedHeadPod", "CreatedHeadPod"]
 
 
-async def test_a_failed_head_whose_name_its_template_gives_is_replaced_under_that_name() -> None:
+async def test_a_failed_head_is_replaced_under_the_name_that_its_template_gives() -> None:
     template = a_template(name="c-head-mine")
     harness = await a_running_harness(a_ray_cluster(head=a_head(template=template)))
     harness.fail("c-head-mine")

@@ -140,7 +140,7 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
 
     Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
     made pods and died before it wrote a status, we want the very names that it took. And a new pod gets another name when a deleted
-    pod had its own: only the plan shows which names to ask about. A name that the user or a setting gives comes again whoever had it.
+    pod had its own: only the plan shows which names to ask about. A name that the user or a setting gives comes again, whichever pod had it.
     """
     cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods

@@ -66,7 +66,9 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
                 break
             observed, plan = fresh, self.make_plan(fresh, now=now)
         else:
-            raise errors.Retryable(f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again")
+            raise errors.Retryable(
+                f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again"
+            )
         log.debug("planned", note=plan.note, actions=len(plan.actions))
         requeue_at = await self.execute(observed, plan, now=now)
         return earliest(plan.requeue_at, requeue_at)

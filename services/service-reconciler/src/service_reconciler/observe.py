@@ -18,10 +18,10 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.ray import ongoing, owner, poll_interval, revision, service_ports, submit
+from common.ray import ongoing, owner, poll_interval, service_ports, submit
 from common.ray.config_writer import Revisions
 from common.ray.serve_api import ServeApi, read_ahead
-from common.ray.view import addresses_of, dashboard_service, head_is_ready, verify_identity
+from common.ray.view import dashboard_service, head_is_ready, verify_identity
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
@@ -146,7 +146,10 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
             second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
-        active, pending = _verified(first.result(), second.result()), _verified(second.result(), first.result())
+        active, pending = (
+            verify_identity(first.result(), second.result()),
+            verify_identity(second.result(), first.result()),
+        )
         goes_to = None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
         return self._timed(active, service, goes_to, now=now), self._timed(pending, service, goes_to, now=now)
 
@@ -160,13 +163,12 @@ class Observer:
             return view
         head = view.head if not service.excludes_head_pod else None
         records = await self._revisions.of(cluster)
-        age = 0.0 if revision.is_open(records) else max_age
+        dashboard = self.dashboard_service(cluster)
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age))
+            polled = group.create_task(self._serve.poll(view, records, dashboard, max_age=max_age, now=now))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         answers = checks.result() if checks is not None else ()
-        view = self._serve.described(view, records, reading.result(), now=now)
-        return msgspec.structs.replace(view, proxy_answers=answers)
+        return msgspec.structs.replace(polled.result(), proxy_answers=answers)
 
     def _timed(
         self, view: ClusterView | None, service: RayService, goes_to: ClusterView | None, *, now: datetime
@@ -234,15 +236,6 @@ class Observer:
             for backend in backends
             for each in self._cache.list(EndpointSlice, service.metadata.namespace, {labels.SERVICE_NAME: backend})
         )
-
-
-def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
-    """Return a view without an answer that the other cluster gave."""
-    if view is None or other is None:
-        return view
-    addresses, others = addresses_of(view.cluster, view.pods), addresses_of(other.cluster, other.pods)
-    reading = verify_identity(view.serve, addresses, others)
-    return msgspec.structs.replace(view, serve=reading)
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

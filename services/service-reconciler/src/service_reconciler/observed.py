@@ -37,7 +37,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with the state of its pods and the answer of its dashboard."""
 
-    pods: tuple[Pod, ...] = ()
     lacks_goal_since: datetime | None = None
     """Since when this process has observed that the cluster, which is to get the Serve config of the spec, does not have it."""
     proxy_answers: tuple[bool, ...] = ()

@@ -27,7 +27,7 @@ from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUT
 from common.ray import owner, poll_interval, revision, serve_writer, service_ports
 from common.ray.config_writer import Revisions
 from common.ray.serve_api import ServeApi, read_ahead
-from common.ray.view import addresses_of, dashboard_service, head_is_ready, verify_identity
+from common.ray.view import dashboard_service, head_is_ready, verify_identity
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
@@ -219,7 +219,7 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._view(each, max_age=max_age, now=now)) for each in places]
         active, pending = (each.result() for each in tasks)
-        return _verified(active, pending), _verified(pending, active)
+        return verify_identity(active, pending), verify_identity(pending, active)
 
     async def _view(self, place: tuple[str, str], *, max_age: float, now: datetime) -> ClusterView | None:
         namespace, name = place
@@ -237,10 +237,8 @@ class Observer:
         if not head_is_ready(cluster):
             return view
         records = await self._revisions.of(cluster)
-        age = 0.0 if revision.is_open(records) else max_age
-        reading = await self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age)
-        given = revision.current(records, reading.details)
-        view = self._serve.described(view, records, reading, now=now)
+        view = await self._serve.poll(view, records, self.dashboard_service(cluster), max_age=max_age, now=now)
+        given = revision.current(records, view.serve.details)
         return msgspec.structs.replace(view, strategy={} if given is None else given.upgrade_strategy)
 
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
@@ -279,11 +277,3 @@ class Observer:
 def _since(moment: datetime | None, *, now: datetime) -> datetime:
     """Return when something began; a moment of the future stems from a clock that was set back since."""
     return now if moment is None or moment > now else moment
-
-
-def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
-    """Return a view without an answer that the other cluster gave."""
-    if view is None or other is None:
-        return view
-    reading = verify_identity(view.serve, addresses_of(view.cluster), addresses_of(other.cluster))
-    return msgspec.structs.replace(view, serve=reading)

@@ -15,6 +15,7 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
 from common.ray.serve_api import ServeApi
+from common.ray.view import Reading, ServeView
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.clock import FakeClock
 from support.fakes.serve import FakeServe
@@ -34,6 +35,10 @@ HEAD = Service(
 
 def of_tokens(name: str) -> RayCluster:
     return a_ray_cluster(auth_options={"mode": "token", "secretName": name}, ray_version="2.52.0")
+
+
+async def polled(api: ServeApi, cluster: RayCluster, service: Service) -> Reading:
+    return (await api.poll(ServeView(cluster=cluster), [], service, max_age=1.0, now=FakeClock().now())).serve
 
 
 @asynccontextmanager
@@ -60,7 +65,7 @@ async def secrets(**held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list
 
 async def test_the_token_of_the_own_secret_is_sent() -> None:
     async with secrets(own="czNjcmV0", prey="c3RvbGVu") as (api, serve, paths):
-        assert (await api.poll(of_tokens("own"), HEAD, max_age=1.0)).details is not None
+        assert (await polled(api, of_tokens("own"), HEAD)).details is not None
     assert serve.tokens == {"s3cret"}
     assert paths == [OWN]
 
@@ -77,7 +82,7 @@ async def test_the_token_of_the_own_secret_is_sent() -> None:
 )
 async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str) -> None:
     async with secrets(own="czNjcmV0", prey="c3RvbGVu") as (api, serve, paths):
-        reading = await api.poll(of_tokens(name), HEAD, max_age=1.0)
+        reading = await polled(api, of_tokens(name), HEAD)
     assert reading.problem.startswith("authOptions.secretName is not the name of a Secret: ")
     assert (serve.tokens, paths) == (set(), [])
 
@@ -85,7 +90,7 @@ async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str
 @pytest.mark.parametrize("stored", ["Zm9vCmJhcg==", "w6Q=", "/////w==", ""], ids=["two lines", "ä", "bytes", "nothing"])
 async def test_a_token_that_no_header_can_carry_is_a_problem_and_not_a_crash(stored: str) -> None:
     async with secrets(own=stored) as (api, serve, _):
-        reading = await api.poll(of_tokens("own"), HEAD, max_age=1.0)
+        reading = await polled(api, of_tokens("own"), HEAD)
     assert "is not a text that a header can carry" in reading.problem
     assert serve.tokens == set()
 
@@ -107,7 +112,7 @@ async def test_a_service_that_may_lead_elsewhere_is_asked_nothing(
     if owners is not None:
         service = replace(service, metadata=replace(HEAD.metadata, owner_references=owners))
     async with secrets(own="czNjcmV0") as (api, serve, paths):
-        reading = await api.poll(of_tokens("own"), service, max_age=1.0)
+        reading = await polled(api, of_tokens("own"), service)
         with pytest.raises(errors.InvalidSpec, match=problem):
             await api.submit(of_tokens("own"), service, "applications: []")
     assert problem in reading.problem

@@ -6,11 +6,25 @@ from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
 from common.ray.serve_status import Application, Deployment, Proxy, Replica, ServeDetails
-from common.ray.view import SILENT, ClusterAddresses, Reading, addresses_of, verify_identity
+from common.ray.view import SILENT, Reading, ServeView, verify_identity
 
-GREEN = ClusterAddresses(name="green", addresses=frozenset({"g", "h"}))
-BLUE = ClusterAddresses(name="blue", addresses=frozenset({"b"}))
 TEXT = "the dashboard of RayCluster green answers for RayCluster blue"
+
+
+def a_view(name: str, reading: Reading, head: str, *pods: str) -> ServeView:
+    status = RayClusterStatus(head=HeadInfo(pod_ip=head))
+    return ServeView(
+        cluster=RayCluster(metadata=ObjectMeta(name=name), status=status),
+        pods=tuple(Pod(metadata=ObjectMeta(name=each), status=PodStatus(pod_ip=each)) for each in pods),
+        serve=reading,
+    )
+
+
+def verified(reading: Reading) -> Reading:
+    """Return what is left of an answer of the green cluster, which has the nodes g and h, beside the blue one on b."""
+    view = verify_identity(a_view("green", reading, "h", "g", ""), a_view("blue", Reading(), "b"))
+    assert view is not None
+    return view.serve
 
 
 def an_answer(*nodes: str) -> Reading:
@@ -32,18 +46,21 @@ def an_answer(*nodes: str) -> Reading:
 def test_an_answer_is_the_other_clusters_when_it_names_its_nodes_alone(nodes: list[str], *, is_accepted: bool) -> None:
     reading = an_answer(*nodes)
     expected = reading if is_accepted else Reading(problem=TEXT, failures=SILENT)
-    assert verify_identity(reading, GREEN, BLUE) == expected
+    assert verified(reading) == expected
 
 
 def test_a_replicas_node_counts_as_a_proxys_does() -> None:
     replica = Replica(state="RUNNING", node_ip="b")
     app = Application(status="RUNNING", deployments={"D": Deployment(status="HEALTHY", replicas=[replica])})
     reading = Reading(details=ServeDetails(applications={"app": app}))
-    assert verify_identity(reading, GREEN, BLUE).problem == TEXT
+    assert verified(reading).problem == TEXT
 
 
 def test_a_cluster_is_where_its_head_and_its_pods_are() -> None:
-    status = RayClusterStatus(head=HeadInfo(pod_ip="h"))
-    cluster = RayCluster(metadata=ObjectMeta(name="green"), status=status)
-    pods = [Pod(metadata=ObjectMeta(name=name), status=PodStatus(pod_ip=name)) for name in ("g", "")]
-    assert addresses_of(cluster, pods) == GREEN
+    assert a_view("green", Reading(), "h", "g", "").nodes == {"g", "h"}
+
+
+def test_an_answer_is_kept_where_there_is_no_other_cluster() -> None:
+    view = a_view("green", an_answer("b"), "g")
+    assert verify_identity(view, None) is view
+    assert verify_identity(None, view) is None

@@ -27,15 +27,10 @@ _APPLICATION: Final = frozenset(
 )
 _DEPLOYMENT: Final = frozenset(
     {"autoscaling_config", "backpressure_config", "deployment_actors", "gang_scheduling_config"}
-    | {
-        "graceful_shutdown_timeout_s",
-        "graceful_shutdown_wait_loop_s",
-        "health_check_period_s",
-        "health_check_timeout_s",
-    }
+    | {"graceful_shutdown_timeout_s", "graceful_shutdown_wait_loop_s", "health_check_period_s"}
     | {"max_ongoing_requests", "max_queued_requests", "max_replicas_per_node", "max_surge_percent", "num_replicas"}
     | {"placement_group_bundle_label_selector", "placement_group_bundles", "placement_group_strategy"}
-    | {"request_router_config", "rolling_update_percentage", "user_config"}
+    | {"health_check_timeout_s", "request_router_config", "rolling_update_percentage", "user_config"}
 )
 _ACTOR: Final = frozenset(
     {"accelerator_type", "fallback_strategy", "label_selector", "memory", "num_cpus", "num_gpus"}

@@ -23,11 +23,21 @@ from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
-from common.ray import dashboard, deployed_config, ongoing, revision, serve_config, serve_status, view
+from common.ray import dashboard, deployed_config, ongoing, revision, serve_config, serve_status
 from common.ray.dashboard import Dashboard, Target
 from common.ray.ongoing import Ongoing
 from common.ray.revision import Revision
-from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, ServeView
+from common.ray.view import (
+    CHECKS_KEPT,
+    LONGEST_RETRY,
+    Put,
+    Reading,
+    Refusal,
+    Seen,
+    V,
+    dashboard_service,
+    foreign_service,
+)
 from common.runtime.cache import Objects
 
 AT_ONCE: Final = 128
@@ -90,7 +100,6 @@ class Checks(msgspec.Struct):
 
 
 T = TypeVar("T")
-V = TypeVar("V", bound=ServeView)
 
 
 def remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
@@ -126,32 +135,52 @@ class ServeApi:
         self._slow = 0
         """Calls under way to hosts that were slow the last time."""
 
-    async def poll(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
-        memory = self._memory(cluster)
-        now = self._clock.monotonic()
+    async def poll(
+        self, view: V, records: list[Revision], service: Service | None, *, max_age: float, now: datetime
+    ) -> V:
+        """Return a view with an answer of its dashboard, asked anew when the last one is too old, and with what was sent to it.
+
+        While the outcome of the newest of `records` is unknown every answer is too old.
+        """
+        memory, began = self._memory(view.cluster), self._clock.monotonic()
         failing = min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
-        pause = max(max_age, failing)
-        if (memory.read_at is not None and now - memory.read_at < pause) or self._is_full(slow=memory.is_slow):
-            return memory.reading
-        memory.answered_at = now if memory.answered_at is None else memory.answered_at
-        try:
-            head = await self._head(cluster, service, memory)
-            async with self._slot(slow=memory.is_slow):
-                answer = await self._dashboard.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
-            details = serve_status.decode(answer)
-            memory.reading = Reading(details=details)
-            if memory.put is not None and not memory.is_judged:  # once may be chance, so it takes the same answer twice
-                reported = deployed_config.fingerprint(details)
-                known = reported if reported == memory.reported_after_put else ""
-                memory.put, memory.reported_after_put = msgspec.structs.replace(memory.put, reported=known), reported
-                memory.is_judged = True
-            memory.answered_at = self._clock.monotonic()
-        except errors.RaybusError as problem:
-            memory.token = None
-            memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
-        memory.read_at = self._clock.monotonic()
-        memory.is_slow = memory.read_at - now > SLOW
-        return memory.reading
+        pause = max(0.0 if revision.is_open(records) else max_age, failing)
+        is_due = memory.read_at is None or began - memory.read_at >= pause
+        if is_due and not self._is_full(slow=memory.is_slow):
+            memory.answered_at = began if memory.answered_at is None else memory.answered_at
+            try:
+                head = await self._head(view.cluster, service, memory)
+                async with self._slot(slow=memory.is_slow):
+                    answer = await self._dashboard.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
+                details = serve_status.decode(answer)
+                memory.reading = Reading(details=details)
+                if (
+                    memory.put is not None and not memory.is_judged
+                ):  # once may be chance, so it takes the same answer twice
+                    reported = deployed_config.fingerprint(details)
+                    known = reported if reported == memory.reported_after_put else ""
+                    memory.put, memory.reported_after_put = (
+                        msgspec.structs.replace(memory.put, reported=known),
+                        reported,
+                    )
+                    memory.is_judged = True
+                memory.answered_at = self._clock.monotonic()
+            except errors.RaybusError as problem:
+                memory.token = None
+                memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
+            memory.read_at = self._clock.monotonic()
+            memory.is_slow = memory.read_at - began > SLOW
+        given = revision.current(records, memory.reading.details)
+        put_ago = None if memory.put_at is None else timedelta(seconds=self._clock.monotonic() - memory.put_at)
+        return msgspec.structs.replace(
+            view,
+            serve=memory.reading,
+            given=None if given is None else given.serve_config,
+            record=records[0].revision if records else 0,
+            refused=memory.refusal,
+            put_at=None if put_ago is None else now - put_ago,
+            put=memory.put,
+        )
 
     def seen(self, cluster: RayCluster) -> Seen | None:
         """Return Serve's last answer in a cluster, without asking; None when it was never asked."""
@@ -231,20 +260,6 @@ class ServeApi:
         retry_at = self._clock.now() + wait
         self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
 
-    def described(self, of: V, records: list[Revision], reading: Reading, *, now: datetime) -> V:
-        """Return a view with an answer of its dashboard, and with what was sent to it."""
-        memory, given = self._memory(of.cluster), revision.current(records, reading.details)
-        put_ago = None if memory.put_at is None else timedelta(seconds=self._clock.monotonic() - memory.put_at)
-        return msgspec.structs.replace(
-            of,
-            serve=reading,
-            given=None if given is None else given.serve_config,
-            record=records[0].revision if records else 0,
-            refused=memory.refusal,
-            put_at=None if put_ago is None else now - put_ago,
-            put=memory.put,
-        )
-
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that another replica polls from now on."""
         for each in objects:
@@ -272,9 +287,9 @@ class ServeApi:
     async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Target:
         meta = cluster.metadata
         if service is None:
-            name = view.dashboard_service(cluster)
+            name = dashboard_service(cluster)
             raise errors.NotFound(f"the head Service {name} of RayCluster {meta.name} does not exist yet")
-        if (problem := view.foreign_service(service, cluster)) is not None:
+        if (problem := foreign_service(service, cluster)) is not None:
             raise errors.InvalidSpec(problem)
         port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
         if port is None:

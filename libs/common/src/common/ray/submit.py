@@ -101,10 +101,9 @@ def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
     sent = Report("Update", "ServeApplications", "serve applications to the RayCluster {}").of(where)
     if drift is None:
         return sent
-    note = (
-        f"RayCluster {where} runs another Serve config than the recorded one ({drift}); it gets the recorded one again"
-    )
-    return ActionEvents(success=warning("ServeConfigDrifted", "Update", note), failure=sent.failure)
+    note = f"RayCluster {where} runs another Serve config than the recorded one ({drift})"
+    drifted = warning("ServeConfigDrifted", "Update", f"{note}; it gets the recorded one again")
+    return ActionEvents(success=drifted, failure=sent.failure)
 
 
 def drift(view: ServeView) -> str | None:
@@ -159,11 +158,8 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
 
 def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     if view.given != wanted:
-        why = (
-            "the config differs from that of the cluster"
-            if view.given is not None
-            else "nothing is recorded for the cluster"
-        )
+        why = "the config differs from that of the cluster"
+        why = why if view.given is not None else "nothing is recorded for the cluster"
         return why if may_repeat(view, wanted, now=now) else None
     details, is_settling = view.serve.details, view.put_at is not None and now < view.put_at + SETTLING
     if details is None or details.applications or is_settling:

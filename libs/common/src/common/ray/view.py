@@ -1,8 +1,7 @@
 """State of Serve on one cluster; both services that may write to a dashboard read it through this."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -67,6 +66,8 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster as the decision about its Serve config sees it; each service adds what else it reads."""
 
     cluster: RayCluster
+    pods: tuple[Pod, ...] = ()
+    """Its known pods; none where a service does not read them."""
     serve: Reading = Reading()
     given: str | None = None
     """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve reports."""
@@ -84,6 +85,15 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Return the cluster's name."""
         return self.cluster.metadata.name
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Return the addresses of the cluster's head in the status and of its known pods."""
+        known = (self.cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in self.pods))
+        return frozenset(each for each in known if each)
+
+
+V = TypeVar("V", bound=ServeView)
 
 
 def dashboard_service(cluster: RayCluster) -> str:
@@ -106,30 +116,19 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
     return None
 
 
-class ClusterAddresses(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster and the addresses at which its pods are known to be."""
-
-    name: str
-    addresses: frozenset[str]
-
-
-def addresses_of(cluster: RayCluster, pods: Iterable[Pod] = ()) -> ClusterAddresses:
-    """Return a cluster with the addresses of its head in the status and of its known pods."""
-    known = (cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in pods))
-    return ClusterAddresses(name=cluster.metadata.name, addresses=frozenset(each for each in known if each))
-
-
-def verify_identity(reading: Reading, own: ClusterAddresses, other: ClusterAddresses) -> Reading:
-    """Return an answer, or that it was the other cluster's: it names nodes of that one and none of this one.
+def verify_identity(view: V | None, other: V | None) -> V | None:
+    """Return a view, without an answer that the other cluster gave: it names nodes of that one and none of this one.
 
     A pod may take over the address of an earlier one a moment later, and a connection or a name may still lead to it. Such an answer
     must neither show that a cluster serves nor take this cluster's config.
     """
-    nodes = serve_status.nodes(reading.details) if reading.details is not None else frozenset[str]()
-    if nodes & own.addresses or not nodes & other.addresses:
-        return reading
-    text = f"the dashboard of RayCluster {own.name} answers for RayCluster {other.name}"
-    return Reading(problem=text, failures=SILENT)
+    if view is None or other is None or view.serve.details is None:
+        return view
+    named = serve_status.nodes(view.serve.details)
+    if named & view.nodes or not named & other.nodes:
+        return view
+    text = f"the dashboard of RayCluster {view.name} answers for RayCluster {other.name}"
+    return msgspec.structs.replace(view, serve=Reading(problem=text, failures=SILENT))
 
 
 def head_is_ready(cluster: RayCluster) -> bool:

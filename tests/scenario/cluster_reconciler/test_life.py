@@ -91,6 +91,15 @@ async def test_a_failed_head_is_replaced_and_workers_stay() -> None:
     assert harness.reasons() == ["DeletedHeadPod", "CreatedHeadPod"]
 
 
+async def test_of_two_groups_with_one_name_the_first_has_pods_and_a_warning_names_both() -> None:
+    harness = Harness()
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=1), a_group(replicas=4)]))
+    await harness.settle()
+    assert len(harness.names("worker")) == 1
+    warning = "2 worker groups are called 'g': only the first one has pods; give the others names of their own"
+    assert ("Warning", "InvalidRayClusterSpec", f"RayCluster spec warning ns/c: {warning}") in harness.kube.events()
+
+
 async def test_a_failed_head_is_replaced_under_the_name_that_its_template_gives() -> None:
     template = a_template(name="c-head-mine")
     harness = await a_running_harness(a_ray_cluster(head=a_head(template=template)))

@@ -75,9 +75,9 @@ def _unsupported(cluster: RayCluster, problem: str) -> tuple[EmitEvent, ...]:
 def _warn(situation: Situation) -> Continue:
     """Report what is allowed and unwise, or not supported."""
     cluster, config = situation.cluster, situation.config
-    found: list[Action] = []
-    if problem := groups.v1_with_restarting_workers(cluster):
-        found.append(EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=problem)))
+    found: list[Action] = [
+        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in groups.warnings(cluster)
+    ]
     found += _unsupported(cluster, cluster_rules.unsupported(cluster))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
         found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
@@ -138,7 +138,7 @@ def _workers(situation: Situation) -> ClusterPlan:
     may_shrink = config.deletes_random_pods or not traits.is_autoscaling(cluster)
     steps, notes, unfinished = list[Parallel](), list[str](), ""
     namer, room, is_partial = Namer(observed, now=situation.now), BATCH, False
-    for group in traits.worker_groups(cluster):
+    for group in traits.named_groups(cluster):
         decision = workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished

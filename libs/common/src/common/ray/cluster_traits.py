@@ -44,6 +44,17 @@ def worker_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
     return cluster.spec.worker_group_specs or []
 
 
+def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
+    """Return the worker groups, of those with one name the first.
+
+    Pods belong to a name: two groups with one name would undo for ever what the other one does.
+    """
+    found: dict[str, WorkerGroupSpec] = {}
+    for group in worker_groups(cluster):
+        found.setdefault(group.group_name, group)
+    return [*found.values()]
+
+
 def start_params(group: RayGroup) -> dict[str, str]:
     """Return a group's own rayStartParams, for reading."""
     return group.ray_start_params or {}

@@ -1,5 +1,6 @@
 """Rules on the head, on each worker group by itself, and on the autoscaler (spec raycluster §4.2, S1-S15 and S24-S31, and §4.3)."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -113,12 +114,14 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
         )
 
 
-def v1_with_restarting_workers(cluster: RayCluster) -> str | None:
-    """Return the warning of §4.3."""
+def warnings(cluster: RayCluster) -> Iterator[str]:
+    """Yield what is allowed and unwise: the warning of §4.3, and names of groups that come again."""
     groups = _restarting_groups(cluster)
-    if not groups or not traits.is_autoscaling(cluster) or traits.autoscaler_version(cluster) != "v1":
-        return None
-    return f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset when using autoscaler V1"
+    if groups and traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v1":
+        yield f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset when using autoscaler V1"
+    for name, times in Counter(each.group_name for each in traits.worker_groups(cluster)).items():
+        if times > 1:
+            yield f"{times} worker groups are called {name!r}: only the first one has pods; give the others names of their own"
 
 
 def _restarting_groups(cluster: RayCluster) -> list[str]:

@@ -39,7 +39,7 @@ def _is_action(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         some = cast("Sequence[Any]", value[:4])
         return any(_is_action(each) for each in some)
-    return bool(getattr(value, "actions", None)) or type(value).__module__.endswith(".actions")
+    return bool(getattr(value, "actions", None)) or any(each.__name__ == "Action" for each in type(value).__mro__)
 
 
 class _Probe:

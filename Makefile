@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -104,7 +104,7 @@ rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo
 
-bench: bench-clusters bench-services bench-latency bench-scale-out ## every benchmark; the figures go to build/bench
+bench: bench-clusters bench-services bench-latency bench-scale-out bench-start ## every benchmark; the figures go to build/bench
 
 bench-clusters: setup ## N=300 RayClusters to ready; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
@@ -122,6 +122,9 @@ bench-latency: setup ## from a pod's change to the start of its reconcile, at re
 bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the API server, N=160 clusters
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.scale_out -n $(or $(N),160) --latency $(or $(LATENCY),400)
+
+bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
+	cd tests && ../$(PY) -m bench.start
 
 hops: setup ## how many functions a change goes through, from its watch event to its write
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 
-from kubernetes_asyncio.client import Configuration
-
 from common.api.opaque import Body
 from common.kube.client import KubeClient, Operations
+from common.kube.rest_config import RestConfig
 
 
 class CountingClient(KubeClient):
     """Notes each request as `METHOD path`, refused or not."""
 
-    def __init__(self, configuration: Configuration, *, user_agent: str, request_timeout: float = 15.0) -> None:
+    def __init__(self, configuration: RestConfig, *, user_agent: str, request_timeout: float = 15.0) -> None:
         super().__init__(configuration, user_agent=user_agent, request_timeout=request_timeout)
         self.requests: list[str] = []
 

@@ -1,5 +1,6 @@
 """A web application on this machine, and a client that takes every address for it."""
 
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -20,11 +21,11 @@ class ToLoopback(httpx.AsyncHTTPTransport):
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncGenerator[int]:
+async def served(app: web.Application, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
     """Serve an application on a free port of loopback."""
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     try:
         yield runner.addresses[0][1]

@@ -6,11 +6,11 @@ from email.utils import format_datetime
 
 import pytest
 from aiohttp import web
-from kubernetes_asyncio.client import Configuration
 
 from common.clock import HALF_SECOND, TOLERANCE, ClockWatch, ServerClock
 from common.kube.client import KubeClient
 from common.kube.resources import LEASE
+from common.kube.rest_config import RestConfig
 from support.fakes.clock import FakeClock
 from support.servers.loopback import served
 
@@ -82,7 +82,7 @@ async def test_the_round_trip_of_an_answer_is_measured() -> None:
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", handler)
     async with served(app) as port:
-        kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+        kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
         kube.learn_date = lambda at, round_trip: learned.append((at, round_trip))
         await kube.get(LEASE, "ns", "a")
         await kube.close()

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 import httpx
 import msgspec
 import pytest
-from kubernetes_asyncio.client import Configuration
 
 from common import errors
 from common.kube.client import KubeClient
+from common.kube.rest_config import RestConfig
 from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
 from common.ray.ongoing import Ongoing
 from support import dashboard_calls as calls
@@ -38,7 +38,7 @@ async def dashboard(request: pytest.FixtureRequest, serve: FakeServe) -> AsyncGe
             yield DirectDashboard(domain="cluster.local", client=client, seconds=SECONDS)
     else:
         async with served(http_app(serve, prefix=API_SERVER_PROXY)) as port:
-            kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+            kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
             yield ProxiedDashboard(kube, seconds=SECONDS)
             await kube.close()
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes_asyncio.client import Configuration
 
 from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
+from common.kube.rest_config import RestConfig
 from raybus_cli.changing import edits, execute, images
 from raybus_cli.changing.execute import Order
 from raybus_cli.planning.plan import Plan
@@ -78,7 +78,7 @@ async def reached(server: Server) -> AsyncGenerator[KubeClient]:
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", server.answer)
     async with served(app) as port:
-        kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+        kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
         try:
             yield kube
         finally:

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
-from kubernetes_asyncio.client import Configuration
 
 from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
+from common.kube.rest_config import RestConfig
 from raybus_cli.access import problems
 from raybus_cli.logs.lines import Form, Source
 from raybus_cli.logs.reading import Reader
@@ -64,7 +64,7 @@ class Copied:
 
     async def of(self, handler: Handler, *found: Log, is_following: bool = False) -> int:
         async with answering(handler) as port:
-            kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+            kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
             form = Form(is_prefixed=len(found) > 1)
             reader = Reader(kube, "default", form, is_following=is_following, report=self.reports.append)
             try:

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 from aiohttp import web
-from kubernetes_asyncio.client import Configuration
 
 from common import errors
 from common.kube.client import KubeClient
 from common.kube.resources import SECRET
+from common.kube.rest_config import RestConfig
 from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
 from support import dashboard_calls as calls
 from support.servers.loopback import ToLoopback, served
@@ -44,7 +44,7 @@ async def hostile(way: str, answer: Handler) -> AsyncGenerator[tuple[Dashboard, 
             async with httpx.AsyncClient(transport=ToLoopback(port)) as client:
                 yield DirectDashboard(domain="cluster.local", client=client, seconds=SECONDS), seen
         else:
-            kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+            kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
             yield ProxiedDashboard(kube, seconds=SECONDS), seen
             await kube.close()
 
@@ -90,7 +90,7 @@ async def test_the_api_servers_client_follows_no_redirect(status: int) -> None:
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", redirect)
     async with served(app) as port:
-        kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+        kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
         with pytest.raises(errors.Unavailable, match=f"{status}, and redirects are not followed"):
             await kube.get(SECRET, "tenant-a", "own")
         with pytest.raises(errors.Unavailable):

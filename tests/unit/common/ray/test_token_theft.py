@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from kubernetes_asyncio.client import Configuration
 from msgspec.structs import replace
 
 from common import errors
@@ -14,6 +13,7 @@ from common.api.meta import ObjectMeta, OwnerReference
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
+from common.kube.rest_config import RestConfig
 from common.ray.serve_api import ServeApi
 from common.ray.view import Reading, ServeView
 from support.builders.ray_cluster import a_ray_cluster
@@ -58,7 +58,7 @@ async def secrets(**held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list
     clock = FakeClock()
     serve = FakeServe(clock)
     async with served(app) as port:
-        kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+        kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
         yield ServeApi(serve, kube, clock), serve, paths
         await kube.close()
 

@@ -1,12 +1,12 @@
 """What a closed fence stops: every write to the API server, to dashboards and to streams, before anything is sent."""
 
 import pytest
-from kubernetes_asyncio.client import Configuration
 
 from common import errors
 from common.bus.nats import Bus
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import POD
+from common.kube.rest_config import RestConfig
 from common.ray.dashboard import APPLICATIONS, DirectDashboard, ProxiedDashboard, Target
 from common.runtime.fence import Fence
 from common.settings import Settings
@@ -40,7 +40,7 @@ def test_it_is_open_only_until_the_moment_that_a_renewal_named() -> None:
 
 
 async def test_no_write_to_the_api_server_is_sent() -> None:
-    nowhere = Configuration(host="http://127.0.0.1:9")
+    nowhere = RestConfig(server="http://127.0.0.1:9")
     kube = KubeClient(nowhere, user_agent="test")
     kube.may_write = Fence().check
     try:

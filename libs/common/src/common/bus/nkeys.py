@@ -7,16 +7,16 @@ the entries of the ConfigMaps, and decides which keys a server accepts.
 import base64
 import binascii
 import re
+import ssl
 from collections.abc import Mapping
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from nacl.signing import SigningKey
 
 SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
 _PUBLIC: Final = re.compile("[A-Z2-7]{56}")
+_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 KEYS_PREFIX: Final = "nats-keys-"
 """The name of a user follows."""
@@ -31,8 +31,7 @@ LONGEST: Final = 8_192
 
 def new_seed() -> str:
     """Return the secret of a new user."""
-    private = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
-    return _text(bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3]) + private)
+    return _text(bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3]) + bytes(SigningKey.generate()))
 
 
 def public_key(seed: str) -> str:
@@ -41,8 +40,7 @@ def public_key(seed: str) -> str:
     raw = base64.b32decode(padded)
     if len(raw) != 36 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise ValueError("this is no NKEY seed")
-    public = Ed25519PrivateKey.from_private_bytes(raw[2:34]).public_key()
-    return _text(bytes([USER_PREFIX]) + public.public_bytes(Encoding.Raw, PublicFormat.Raw))
+    return _text(bytes([USER_PREFIX]) + bytes(SigningKey(raw[2:34]).verify_key))
 
 
 def is_public_key(text: str) -> bool:
@@ -60,15 +58,16 @@ def _text(payload: bytes) -> str:
 
 def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
     """Return the certificates of the ConfigMap `nats-servers` as one PEM text, and which entries are ignored."""
-    found: list[bytes] = []
+    found: list[str] = []
     ignored: list[str] = []
     for name, text in sorted(servers.items()):
         if len(text) > LONGEST or len(found) >= MOST:
             ignored.append(f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates")
             continue
         try:
-            certificates = x509.load_pem_x509_certificates(text.encode())
-            found += [each.public_bytes(Encoding.PEM) for each in certificates]
-        except ValueError as problem:
+            blocks = [ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(each)) for each in _CERTIFICATE.findall(text)]
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="".join(blocks))
+            found += blocks
+        except (ssl.SSLError, ValueError) as problem:
             ignored.append(f"ConfigMap {SERVERS}, entry {name}, is no certificate: {problem}")
-    return b"".join(dict.fromkeys(found)).decode(), ignored
+    return "".join(dict.fromkeys(found)), ignored

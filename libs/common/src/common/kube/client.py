@@ -1,7 +1,7 @@
-"""Requests to the API server: kubernetes-asyncio for configuration, credentials and transport; bodies stay bytes.
+"""Requests to the API server: bodies stay bytes.
 
-Callers decode with msgspec into the few fields that they use, because the library's own models cost most of the CPU and
-memory of Python operators (ADR 3). Every refused request becomes one of `common.errors`.
+Callers decode with msgspec into the few fields that they use, because models of everything cost most of the CPU and memory of
+Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 """
 
 import asyncio
@@ -18,16 +18,14 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-import yaml
-from kubernetes_asyncio import config as kube_config
-from kubernetes_asyncio.client import ApiClient, Configuration
 from yarl import URL
 
 from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
-from common.kube import answers
+from common.kube import answers, rest_config
 from common.kube.resources import Resource
+from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.meters import UNANSWERED, RequestMeter
 
@@ -109,16 +107,20 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
 class KubeClient:
     """The API server over HTTP; implements `Kube` and hands out raw streams for watches."""
 
-    def __init__(self, configuration: Configuration, *, user_agent: str, request_timeout: float = 15.0) -> None:
-        self._configuration = configuration
-        self._api = ApiClient(configuration)
-        # The library's session reads .netrc and the proxy's variables, in a thread, for each request.
-        connector = self._api.rest_client.pool_manager.connector
+    def __init__(self, config: RestConfig, *, user_agent: str, request_timeout: float = 15.0) -> None:
+        self.server = config.server
+        """The URL of the API server."""
+        self._authorization = config.authorization
+        connector = aiohttp.TCPConnector(ssl=config.tls or True)
         session = partial(aiohttp.ClientSession, connector=connector, connector_owner=False)
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
         self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
-        self._proxy = _proxy(configuration)
+        self._connector, self._server_name, self._proxy = (
+            connector,
+            config.server_name,
+            config.proxy or _proxy(self.server),
+        )
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
         self.may_write: Callable[[], None] = lambda: None
@@ -134,35 +136,17 @@ class KubeClient:
     @classmethod
     async def connect(cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None) -> Self:
         """Read a kubeconfig file and its context, or the pod's own ServiceAccount when there is none."""
-        configuration = Configuration()
-        try:
-            if kubeconfig is not None:
-                await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
-                    config_file=str(kubeconfig), context=context, client_configuration=configuration
-                )
-            else:
-                kube_config.load_incluster_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
-                    client_configuration=configuration
-                )
-        except (kube_config.ConfigException, OSError, TypeError, ValueError, yaml.YAMLError) as problem:
-            where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
-            raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
-        return cls(configuration, user_agent=user_agent)
+        return cls(await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent)
 
     def check_write(self) -> None:
         """Raise what a write would meet here that must not pass; for writes that take another way."""
         self.may_write()
 
-    @property
-    def server(self) -> str:
-        """Return the URL of the API server."""
-        return str(self._configuration.host)
-
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
         await self._foreign.close()
-        await self._api.close()
+        await self._connector.close()
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
         return self.request("GET", resource.path(namespace, name))
@@ -256,9 +240,8 @@ class KubeClient:
         """Send one request; redirects are not followed: they would take our credentials along."""
         session, plain = (self._session, {}) if call.most is None else (self._foreign, untrusted.IDENTITY)
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **call.headers}
-        await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
-            sent, [], ["BearerToken"]
-        )
+        if (authorization := await self._authorization()) is not None:
+            sent["Authorization"] = authorization
         loop = asyncio.get_running_loop()
         is_answered, began, sent_at = False, loop.time(), steady()
         self._meter.sent(call.method, call.data)
@@ -272,6 +255,7 @@ class KubeClient:
                 headers=sent,
                 timeout=call.timeout,
                 proxy=self._proxy,
+                server_hostname=self._server_name,
             ) as answer:
                 is_answered = True
                 if (date := answer.headers.get("Date", "")) != self._last_date:
@@ -300,11 +284,9 @@ async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:
     return await untrusted.read(answer.headers, answer.content.iter_any(), most=most)
 
 
-def _proxy(configuration: Configuration) -> str | None:
-    """Return the proxy between us and the API server: that of the kubeconfig, or of the environment."""
-    if configuration.proxy:
-        return str(configuration.proxy)
-    server = urlsplit(str(configuration.host))
+def _proxy(url: str) -> str | None:
+    """Return the proxy between us and the API server that the environment names."""
+    server = urlsplit(url)
     if server.hostname is None or proxy_bypass(server.netloc):
         return None
     return getproxies().get(server.scheme)

@@ -1,0 +1,133 @@
+"""What a service costs before it does anything: CPU and memory of its start, and the packages that hold the memory.
+
+A start is the import of the service and the reading of a kubeconfig. All four processes live at once, so that PSS shares what they share.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+
+SERVICES: Final = ("watcher", "cluster_reconciler", "service_reconciler", "traffic_manager")
+ROUNDS: Final = 5
+KUBECONFIG: Final = """
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: c}}]
+clusters: [{name: c, cluster: {server: 'https://localhost:1'}}]
+users: [{name: c, user: {token: t}}]
+"""
+STARTED: Final = """
+import sys
+if %(traced)d:
+    import gc, tracemalloc
+    from importlib.machinery import SourceFileLoader
+    held, within, load = {}, [], SourceFileLoader.exec_module
+    def taken():
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    def exec_module(loader, module):
+        before = taken()
+        within.append(0)
+        try:
+            load(loader, module)
+        finally:
+            total = taken() - before
+            own = total - within.pop()
+            if within:
+                within[-1] += total
+            package = module.__name__.partition(".")[0]
+            package = "Python" if package in sys.stdlib_module_names else package
+            held[package] = held.get(package, 0) + own
+    SourceFileLoader.exec_module = exec_module
+    tracemalloc.start(1)
+else:
+    held = {}
+import %(service)s.wiring
+import asyncio, json, os
+from pathlib import Path
+from common.kube.client import KubeClient
+async def connect():
+    kube = await KubeClient.connect(kubeconfig=Path(%(kubeconfig)r), user_agent="bench")
+    await kube.close()
+asyncio.run(connect())
+times = os.times()
+print(json.dumps({"cpu": times.user + times.system, "modules": len(sys.modules), "held": held}), flush=True)
+sys.stdin.read()
+"""
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """One process after its start."""
+
+    cpu: float
+    modules: int
+    held: dict[str, int]
+    """Bytes that the modules of each package allocate while they load; empty where that was not traced."""
+    pss: float = 0.0
+
+
+def start(*, traced: bool = False) -> dict[str, Started]:
+    """Start all services, measure them while all live, and end them."""
+    with tempfile.TemporaryDirectory() as folder:
+        kubeconfig = Path(folder) / "config"
+        kubeconfig.write_text(KUBECONFIG)
+        processes = {
+            service: subprocess.Popen(
+                [sys.executable, "-c", STARTED % {"service": service, "kubeconfig": str(kubeconfig), "traced": traced}],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            for service in SERVICES
+        }
+        lines = {service: _line(process) for service, process in processes.items()}
+        found = {
+            service: msgspec.structs.replace(msgspec.json.decode(line, type=Started), pss=_pss(processes[service].pid))
+            for service, line in lines.items()
+        }
+        for process in processes.values():
+            process.communicate()
+    return found
+
+
+def main() -> None:
+    """Print the tables."""
+    rounds = [start() for _ in range(ROUNDS)]
+    lines = ["| service | CPU of its start | modules | PSS |", "|---|---|---|---|"]
+    for service in SERVICES:
+        each = [found[service] for found in rounds]
+        cpu, pss = median(one.cpu for one in each), median(one.pss for one in each)
+        lines.append(f"| {service.replace('_', '-')} | {cpu:.2f} s | {each[0].modules} | {pss / 1024:.1f} MiB |")
+    total = median(sum(one.pss for one in found.values()) for found in rounds)
+    lines += [
+        f"| all | | | {total / 1024:.1f} MiB |",
+        "",
+        f"| package | {' | '.join(SERVICES)} |",
+        "|---|---|---|---|---|",
+    ]
+    traced = {service: Counter(found.held) for service, found in start(traced=True).items()}
+    for package, _ in sum(traced.values(), Counter[str]()).most_common(16):
+        lines.append(f"| {package} | {' | '.join(f'{traced[each][package] / 2**20:.1f}' for each in SERVICES)} |")
+    lines.append(f"| all | {' | '.join(f'{traced[each].total() / 2**20:.1f}' for each in SERVICES)} |")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def _pss(pid: int) -> float:
+    """Return the proportional set size in KiB."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return float(line.split()[1])
+    raise ValueError(f"no Pss in smaps_rollup of {pid}")
+
+
+if __name__ == "__main__":
+    main()

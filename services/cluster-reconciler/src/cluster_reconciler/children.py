@@ -14,53 +14,49 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed, Situation
-from cluster_reconciler.resources import (
-    auth,
-    autoscaler,
-    gcs_fault_tolerance,
-    graceful_drain,
-    ingress,
-    network_policy,
-    owner,
-    services,
-)
+from cluster_reconciler.resources import auth, autoscaler, graceful_drain, ingress, network_policy, owner, services
+from cluster_reconciler.resources import gcs_fault_tolerance as gcs
 from cluster_reconciler.resources.ingress import ROUTE
 from common import labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import (
-    CONFIG_MAP,
-    INGRESS,
-    NETWORK_POLICY,
-    PERSISTENT_VOLUME_CLAIM,
-    ROLE,
-    ROLE_BINDING,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-    Resource,
-)
+from common.kube import resources as kinds
+from common.kube.resources import NETWORK_POLICY, Resource
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, Create, Delete, EmitEvent, IfExists, Refuse, Replace
+from common.runtime.actions import Action, Delete, EmitEvent, IfExists, Refuse, Replace
 
 
-def looked_up(cluster: RayCluster, config: Config) -> Iterator[Child]:
-    """Yield the children that have to be looked up at the API server."""
+def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Child]:
+    """Yield the children that have to be looked up at the API server; `token` is for a new auth Secret."""
     if traits.is_autoscaling(cluster):
-        yield Child(SERVICE_ACCOUNT, autoscaler.service_account_name(cluster))
-        yield Child(ROLE, autoscaler.role_name(cluster))
-        yield Child(ROLE_BINDING, autoscaler.role_name(cluster))
+        yield _child(cluster, kinds.SERVICE_ACCOUNT, autoscaler.service_account(cluster))
+        yield _child(cluster, kinds.ROLE, autoscaler.role(cluster), if_exists=IfExists.NEED_OWN)
+        yield _child(cluster, kinds.ROLE_BINDING, autoscaler.role_binding(cluster))
     if ingress.is_needed(cluster) and config.uses_routes:
-        yield Child(ROUTE, ingress.route_name(cluster))
+        yield _child(cluster, ROUTE, ingress.build_route(cluster))
     elif ingress.is_needed(cluster):
-        yield Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster)))
+        yield _child(cluster, kinds.INGRESS, ingress.build(cluster), is_compared=True)
     if graceful_drain.is_on(cluster, config):
-        yield Child(CONFIG_MAP, graceful_drain.config_map_name(cluster))
+        module = graceful_drain.config_map(cluster)
+        report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
+        yield Child(kinds.CONFIG_MAP, module["metadata"]["name"], module, report, IfExists.NEED_OWN)
     if auth.needs_secret(cluster):
-        yield Child(SECRET, auth.secret_name(cluster))
+        yield Child(kinds.SECRET, auth.secret_name(cluster), auth.secret(cluster, token=token))
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
-        wanted = digest(gcs_fault_tolerance.build_claim(cluster))
-        yield Child(PERSISTENT_VOLUME_CLAIM, gcs_fault_tolerance.claim_name(cluster), wanted)
+        yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster), is_compared=True)
+
+
+def _child(
+    cluster: RayCluster,
+    resource: Resource,
+    body: Body,
+    *,
+    if_exists: IfExists = IfExists.ACCEPT,
+    is_compared: bool = False,
+) -> Child:
+    name = body["metadata"]["name"]
+    report = events.CREATED[resource].about(cluster, name)
+    return Child(resource, name, body, report, if_exists, digest(body) if is_compared else "")
 
 
 def digest(body: Body) -> str:
@@ -73,13 +69,11 @@ def create(situation: Situation) -> Continue | ClusterPlan:
 
     A pod that relied on what a deleted cluster of the same name left behind would be refused.
     """
-    observed, cluster = situation.observed, situation.cluster
-    absent, listed = {child.resource for child in observed.absent}, observed.network_policies
-    rest = (*_lacking(observed, absent), *_unfit(observed), *_services(situation))
+    observed, cluster, listed = situation.observed, situation.cluster, situation.observed.network_policies
     actions = (
-        *step(*_identity(observed, absent)),
-        *step(*rest),
-        *step(*_ingress_or_route(observed, absent), is_side=True),
+        *step(*_identity(observed)),
+        *step(*_for_pods(observed), *_services(situation)),
+        *step(*_ingress_or_route(observed), is_side=True),
         *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
     )
     if not observed.predecessors:
@@ -99,7 +93,7 @@ def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
         if name in foreign:
             yield Refuse(event=events.NETWORK_POLICY_TAKEN.about(cluster, name))
         elif name not in own:
-            yield _create(cluster, NETWORK_POLICY, body, if_exists=IfExists.NEED_OWN)
+            yield _child(cluster, NETWORK_POLICY, body, if_exists=IfExists.NEED_OWN).creation
         elif (changed := owner.updated(body, own[name], "labels")) is not None:
             report = events.UPDATED_NETWORK_POLICY.about(cluster, name)
             yield Replace(resource=NETWORK_POLICY, body=changed, events=report)
@@ -109,93 +103,72 @@ def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
             yield Delete(resource=NETWORK_POLICY, name=name, uid=have["metadata"]["uid"], events=report)
 
 
-def _identity(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
+def _identity(observed: Observed) -> Iterator[Action]:
     """Yield the creation of the ServiceAccount and the Role of the head."""
-    cluster, have = observed.cluster, observed.found.get(ROLE)
+    cluster, role = observed.cluster, observed.found.get(kinds.ROLE)
     account = autoscaler.users_service_account(cluster)
-    if have is not None and not owner.controls(cluster, have):
-        yield Refuse(event=events.ROLE_TAKEN.about(cluster, autoscaler.role_name(cluster)))
-    elif SERVICE_ACCOUNT in absent and account:
+    if role is not None and not owner.controls(cluster, role):
+        yield Refuse(event=events.ROLE_TAKEN.about(cluster, role["metadata"]["name"]))
+    elif kinds.SERVICE_ACCOUNT in observed.absent and account:
         yield Refuse(event=events.SERVICE_ACCOUNT_MISSING.about(cluster, account=account))
     else:
-        if SERVICE_ACCOUNT in absent:
-            yield _create(cluster, SERVICE_ACCOUNT, autoscaler.service_account(cluster))
-        if ROLE in absent:
-            yield _create(cluster, ROLE, autoscaler.role(cluster), if_exists=IfExists.NEED_OWN)
+        yield from observed.creations(kinds.SERVICE_ACCOUNT, kinds.ROLE)
 
 
-def _lacking(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
-    """Yield the creation of what pods refer to; that of the RoleBinding once the Role is known to be ours."""
-    cluster = observed.cluster
-    if ROLE_BINDING in absent:
-        yield _create(cluster, ROLE_BINDING, autoscaler.role_binding(cluster))
-    if CONFIG_MAP in absent:
-        report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
-        body = graceful_drain.config_map(cluster)
-        yield Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN)
-    if SECRET in absent:
-        secret = auth.secret(cluster, token=observed.token)
-        yield Create(resource=SECRET, body=secret, if_exists=IfExists.ACCEPT)
-    if PERSISTENT_VOLUME_CLAIM in absent:
-        if claim := gcs_fault_tolerance.claim_options(cluster).claim_name:
-            yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=claim))
-        else:
-            yield _create(cluster, PERSISTENT_VOLUME_CLAIM, gcs_fault_tolerance.build_claim(cluster))
-
-
-def _unfit(observed: Observed) -> Iterator[Action]:
-    """Yield what is done about a ConfigMap and a volume claim that are not as they should be."""
-    cluster = observed.cluster
-    module, name = observed.found.get(CONFIG_MAP), graceful_drain.config_map_name(cluster)
+def _for_pods(observed: Observed) -> Iterator[Action]:
+    """Yield what is done about the children that pods refer to; the RoleBinding comes once the Role is known to be ours."""
+    cluster, claim = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
+    yield from observed.creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)
+    if users_claim := gcs.claim_options(cluster).claim_name:
+        if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
+            yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
+    else:
+        yield from observed.creations(kinds.PERSISTENT_VOLUME_CLAIM)
+    module = observed.found.get(kinds.CONFIG_MAP)
     if module is not None and not owner.controls(cluster, module):  # pods would run what it holds
         problem = (
-            f"ConfigMap {cluster.metadata.namespace}/{name} already exists and is not owned by this RayCluster; "
-            f"rename it, or set {labels.GRACEFUL_DRAIN} to false"
+            f"ConfigMap {cluster.metadata.namespace}/{module['metadata']['name']} already exists and is not owned by this "
+            f"RayCluster; rename it, or set {labels.GRACEFUL_DRAIN} to false"
         )
         yield Refuse(event=events.NO_DRAIN.about(cluster, problem=problem))
-    have, name = observed.found.get(PERSISTENT_VOLUME_CLAIM), gcs_fault_tolerance.claim_name(cluster)
-    if have is None or gcs_fault_tolerance.claim_options(cluster).claim_name:
-        return
-    if drift := gcs_fault_tolerance.claim_drift(cluster, have):
+    if claim is not None and not users_claim:
+        yield from _unfit_claim(cluster, claim)
+
+
+def _unfit_claim(cluster: RayCluster, have: Body) -> Iterator[Action]:
+    """Yield what is done about our volume claim if it is not as it should be."""
+    name, other = have["metadata"]["name"], owner.controller(have)
+    if drift := gcs.claim_drift(cluster, have):
         yield EmitEvent(event=events.CLAIM_DIFFERS.about(cluster, name, drift=drift))
-    if (body := gcs_fault_tolerance.realigned_claim(cluster, have)) is None:
+    if (body := gcs.realigned_claim(cluster, have)) is None:
         return
-    other = owner.controller(have)
     if other is None or owner.controls(cluster, have):
-        yield Replace(resource=PERSISTENT_VOLUME_CLAIM, body=body)
+        yield Replace(resource=kinds.PERSISTENT_VOLUME_CLAIM, body=body)
     else:
         yield Refuse(event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}"))
 
 
 def _services(situation: Situation) -> Iterator[Action]:
     """Yield the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
-    observed, cluster = situation.observed, situation.cluster
+    observed, cluster, missing = situation.observed, situation.cluster, list[Body]()
     if not observed.head_services:
-        body = services.build_head(cluster, situation.config)
-        yield _create(cluster, SERVICE, body, if_exists=IfExists.NEED_OWN)
+        missing.append(services.build_head(cluster, situation.config))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
-        yield _create(cluster, SERVICE, services.build_headless(cluster), if_exists=IfExists.NEED_OWN)
+        missing.append(services.build_headless(cluster))
+    yield from (_child(cluster, kinds.SERVICE, body, if_exists=IfExists.NEED_OWN).creation for body in missing)
     if observed.serve_service is None and services.needs_serve(cluster):
         if (body := services.build_serve(cluster)) is None:
             yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=services.NO_SERVE_PORT))
         else:
-            yield Create(resource=SERVICE, body=body, if_exists=IfExists.ACCEPT)
+            yield Child(kinds.SERVICE, body["metadata"]["name"], body).creation
 
 
-def _ingress_or_route(observed: Observed, absent: set[Resource]) -> Iterator[Action]:
+def _ingress_or_route(observed: Observed) -> Iterator[Action]:
     """Yield what users need to reach the dashboard from outside, and no pod needs."""
-    cluster, have = observed.cluster, observed.found.get(INGRESS)
-    if INGRESS in absent:
-        yield _create(cluster, INGRESS, ingress.build(cluster))
-    elif ROUTE in absent:
-        yield _create(cluster, ROUTE, ingress.build_route(cluster))
-    elif have is not None and not owner.controls(cluster, have):
-        yield EmitEvent(event=events.INGRESS_TAKEN.about(cluster, ingress.name(cluster)))
+    cluster, have = observed.cluster, observed.found.get(kinds.INGRESS)
+    yield from observed.creations(kinds.INGRESS, ROUTE)
+    if have is not None and not owner.controls(cluster, have):
+        yield EmitEvent(event=events.INGRESS_TAKEN.about(cluster, have["metadata"]["name"]))
     elif have is not None and (body := ingress.updated(cluster, have)) is not None:
-        report = events.UPDATED_INGRESS.about(cluster, ingress.name(cluster))
-        yield Replace(resource=INGRESS, body=body, events=report)
-
-
-def _create(cluster: RayCluster, resource: Resource, body: Body, *, if_exists: IfExists = IfExists.ACCEPT) -> Create:
-    report = events.CREATED[resource].about(cluster, body["metadata"]["name"])
-    return Create(resource=resource, body=body, events=report, if_exists=if_exists)
+        report = events.UPDATED_INGRESS.about(cluster, have["metadata"]["name"])
+        yield Replace(resource=kinds.INGRESS, body=body, events=report)

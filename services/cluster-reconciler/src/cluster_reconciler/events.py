@@ -11,15 +11,7 @@ from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.resources.ingress import ROUTE
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import (
-    INGRESS,
-    NETWORK_POLICY,
-    PERSISTENT_VOLUME_CLAIM,
-    ROLE,
-    ROLE_BINDING,
-    SERVICE,
-    SERVICE_ACCOUNT,
-)
+from common.kube import resources as kinds
 from common.runtime.actions import ActionEvents
 
 
@@ -135,16 +127,16 @@ FORCE_DELETED: Final = Warned(
 CREATED: Final = {
     resource: Reported("Create", resource.kind, f"{what} {{child}}", f"Failed creating {what} {{child}}, ")
     for resource, what in (
-        (SERVICE, "service"),
-        (SERVICE_ACCOUNT, "service account"),
-        (ROLE, "role"),
-        (ROLE_BINDING, "role binding"),
-        (INGRESS, "ingress"),
+        (kinds.SERVICE, "service"),
+        (kinds.SERVICE_ACCOUNT, "service account"),
+        (kinds.ROLE, "role"),
+        (kinds.ROLE_BINDING, "role binding"),
+        (kinds.INGRESS, "ingress"),
         (ROUTE, "route"),
     )
 } | {
-    NETWORK_POLICY: Reported("Create", "NetworkPolicy", "NetworkPolicy {child}", end=": "),
-    PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
+    kinds.NETWORK_POLICY: Reported("Create", "NetworkPolicy", "NetworkPolicy {child}", end=": "),
+    kinds.PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
 }
 CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanup Job {child}")
 UPDATED_INGRESS: Final = Reported("Update", "Ingress", "ingress {child}", "Failed updating ingress {child}, ")

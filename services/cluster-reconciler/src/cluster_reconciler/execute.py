@@ -100,9 +100,9 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
                 raise errors.Conflict(str(problem)) from problem
         case Create():
             is_new = await _create_child(action, writer)
-            for child in observed.absent:
-                if (child.resource, child.name) == (action.resource, action.body["metadata"]["name"]):
-                    memory.saw(child, now=io.clock.now())
+            child = observed.absent.get(action.resource)
+            if child is not None and child.name == action.body["metadata"]["name"]:
+                memory.saw(child, now=io.clock.now())
             return is_new
         case Delete() if action.resource is POD:
             return await _delete_pod(action, writer, memory, io)

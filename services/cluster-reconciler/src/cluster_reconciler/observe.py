@@ -177,29 +177,26 @@ def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
 
 async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> Observed:
     """Read the children that the state stream does not carry and that were not observed lately."""
-    memory, found = memory_of(cluster, io), dict[Resource, Body]()
-    absent, predecessors = set[Child](), set[Child]()
-    for child in (*children.looked_up(cluster, io.config), *batch.scheduler(io.config).looked_up(cluster)):
+    memory, found, absent = memory_of(cluster, io), dict[Resource, Body](), dict[Resource, Child]()
+    predecessors, token = list[Child](), base64.b64encode(secrets.token_bytes(32)).decode()
+    own = children.looked_up(cluster, io.config, token=token)
+    for child in (*own, *batch.scheduler(io.config).looked_up(cluster)):
         if memory.trusts(child, now=now):
             continue
         try:
             answer = await io.kube.get(child.resource, cluster.metadata.namespace, child.name)
         except errors.NotFound:
-            absent.add(child)
+            absent[child.resource] = child
             continue
         body: Body = msgspec.json.decode(answer)
         if owner.is_predecessors(cluster, body):
-            predecessors.add(child)
+            predecessors.append(child)
             continue
         memory.saw(child, now=now)
         found[child.resource] = body
+    policies = await _listed_policies(cluster, io, now=now)
     return Observed(
-        cluster=cluster,
-        absent=frozenset(absent),
-        found=found,
-        predecessors=frozenset(predecessors),
-        network_policies=await _listed_policies(cluster, io, now=now),
-        token=base64.b64encode(secrets.token_bytes(32)).decode(),
+        cluster=cluster, absent=absent, found=found, predecessors=tuple(predecessors), network_policies=policies
     )
 
 
@@ -210,7 +207,7 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
     """
     memory, meta = memory_of(cluster, io), cluster.metadata
     may_exist = cluster.spec.network_policy is not None or meta.generation > 1
-    all_of_them = Child(NETWORK_POLICY, "", str(meta.generation))
+    all_of_them = Child(NETWORK_POLICY, "", wanted=str(meta.generation))
     if not io.config.has(Gate.NETWORK_POLICY) or not may_exist or memory.trusts(all_of_them, now=now):
         return None
     answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector(cluster))

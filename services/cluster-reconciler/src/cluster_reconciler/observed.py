@@ -13,15 +13,25 @@ from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
+from common.runtime.actions import SILENT, ActionEvents, Create, IfExists
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A child outside the state stream: it is looked up at the API server."""
+    """A child outside the state stream: it is looked up at the API server, and created when absent."""
 
     resource: Resource
     name: str
+    body: Body = {}
+    events: ActionEvents = SILENT
+    """The Events of its creation."""
+    if_exists: IfExists = IfExists.ACCEPT
     wanted: str = ""
     """A hash of the wanted content, for a child that is compared with what it should be."""
+
+    @property
+    def creation(self) -> Create:
+        """Return the creation of the child."""
+        return Create(resource=self.resource, body=self.body, events=self.events, if_exists=self.if_exists)
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -35,16 +45,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     serve_service: Service | None = None
     cleanup_jobs: tuple[Job, ...] = ()
     """Jobs that clean Redis up."""
-    absent: frozenset[Child] = frozenset()
+    absent: dict[Resource, Child] = {}
     """Children that the latest live read did not find."""
     found: dict[Resource, Body] = {}
     """Children that the latest live read found; one that was observed lately is in neither."""
-    predecessors: frozenset[Child] = frozenset()
+    predecessors: tuple[Child, ...] = ()
     """Children that the latest live read found, of a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
-    token: str = ""
-    """The secret of a new auth Secret: 32 random bytes as text (spec raycluster §8.3)."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()
@@ -72,6 +80,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def by_name(self) -> dict[str, Pod]:
         """Return the worker pods by name, whatever their group."""
         return {pod.metadata.name: pod for pod in self.workers}
+
+    def creations(self, *resources: Resource) -> list[Create]:
+        """Return the creation of those children of these kinds that are absent."""
+        return [self.absent[each].creation for each in resources if each in self.absent]
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""

@@ -1,10 +1,9 @@
 import pytest
 
-from cluster_reconciler import plan
+from cluster_reconciler import children, plan
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.observed import Observed
 from common import labels
-from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from common.runtime.actions import Create, EmitEvent
 from support.builders.pods import NOW, a_head_pod, a_head_service, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
@@ -46,7 +45,7 @@ def test_actions(observed: Observed, actions: list[str]) -> None:
 
 def test_identity_comes_first_then_services_then_the_head() -> None:
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, groups=[])
-    absent = frozenset(Child(kind, "c") for kind in (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET))
+    absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
     observed = an_observation(cluster=cluster, absent=absent, head_services=())
     assert kinds(observed) == [
         "create ServiceAccount",

@@ -1,8 +1,8 @@
-"""Batch schedulers; which one is used is fixed at the start (spec raycluster §17)."""
+"""Batch schedulers; which one is used is fixed at the start (spec raycluster §17, NVIDIA's KAI: §17.4)."""
 
 from typing import Final
 
-from cluster_reconciler.batch.schedulers import BatchScheduler, Kai, SchedulerPlugins, Volcano, YuniKorn
+from cluster_reconciler.batch.schedulers import BatchScheduler, SchedulerPlugins, Volcano, YuniKorn
 from cluster_reconciler.batch.workload_aware import WorkloadAware
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.feature_gates import Gate
@@ -12,7 +12,7 @@ _SCHEDULERS: Final = {
     BatchSchedulerName.VOLCANO: Volcano(),
     BatchSchedulerName.YUNIKORN: YuniKorn(),
     BatchSchedulerName.SCHEDULER_PLUGINS: SchedulerPlugins(),
-    BatchSchedulerName.KAI: Kai(),
+    BatchSchedulerName.KAI: BatchScheduler("kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)),
 }
 _WORKLOAD_AWARE: Final = WorkloadAware()
 

@@ -1,5 +1,6 @@
-"""What a batch scheduler wants of us: its own object beside a cluster, and marks on the cluster's pods; and those that want little."""
+"""What a batch scheduler wants of us: its own object beside a cluster, and marks on the cluster's pods."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
-from common.runtime.actions import Create, IfExists, Refuse, Replace
+from common.runtime.actions import Refuse, Replace
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
 """A label of the RayCluster: all its pods are placed together, or none."""
@@ -32,39 +33,46 @@ PRIORITY_CLASS: Final = "ray.io/priority-class-name"
 TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
-class BatchScheduler:
-    """One scheduler that places the pods of a cluster; this one is that of Kubernetes itself, pod by pod."""
+class BatchScheduler(msgspec.Struct, frozen=True):
+    """One scheduler that places the pods of a cluster; without a name it is that of Kubernetes itself, pod by pod."""
+
+    name: str = ""
+    copied: tuple[tuple[str, str], ...] = ()
+    """Labels of the cluster that its pods get, and what they are called there."""
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
         """Return the scheduler's own objects, which are looked up at the API server."""
         return ()
 
-    def submit(self, observed: Observed) -> Continue | ClusterPlan:  # noqa: ARG002  (for others)
+    def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Announce the cluster to the scheduler; a plan has the reason why no pods may be made yet, and the key is requeued soon."""
-        return Continue()
-
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
-        """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
-
-
-class Kai(BatchScheduler):
-    """NVIDIA's KAI scheduler: a queue on the pods is all (§17.4)."""
+        own = (child.resource for child in self.looked_up(observed.cluster))
+        return Continue(actions=step(*observed.creations(*own)))
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
-        copy_label(cluster, pod, "kai.scheduler/queue")
-        pod["spec"]["schedulerName"] = "kai-scheduler"
+        """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
+        for label, into in self.copied:
+            if value := cluster.metadata.labels.get(label):
+                pod_json.ensure_body(pod["metadata"], "labels")[into] = value
+        if self.name:
+            pod["spec"]["schedulerName"] = self.name
 
 
-class YuniKorn(BatchScheduler):
+class YuniKorn(BatchScheduler, frozen=True):
     """YuniKorn: everything it needs is on the pods (§17.2; acceptance case 117)."""
 
+    name: str = "yunikorn"
+    copied: tuple[tuple[str, str], ...] = (
+        ("yunikorn.apache.org/app-id", "applicationId"),
+        ("yunikorn.apache.org/queue", "queue"),
+    )
+
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
-        """Name application, queue and scheduler, and for a gang its groups."""
-        copy_label(cluster, pod, "yunikorn.apache.org/app-id", into="applicationId")
-        copy_label(cluster, pod, "yunikorn.apache.org/queue", into="queue")
-        pod["spec"]["schedulerName"] = "yunikorn"
+        """Describe a gang's groups, too."""
+        super().mark(cluster, group, pod)
         if GANG in cluster.metadata.labels:
             known = cluster.metadata.annotations.get(TASK_GROUPS) or _task_groups(cluster)
             marks = {"yunikorn.apache.org/task-group-name": group, TASK_GROUPS: known}
@@ -89,62 +97,60 @@ def _task_groups(cluster: RayCluster) -> str:
     return msgspec.json.encode(described).decode()
 
 
-class SchedulerPlugins(BatchScheduler):
-    """The coscheduling of Kubernetes' scheduler-plugins (§17.3)."""
+class SchedulerPlugins(BatchScheduler, frozen=True):
+    """The coscheduling of Kubernetes' scheduler-plugins (§17.3): a gang has a PodGroup, which is never changed."""
+
+    name: str = "scheduler-plugins-scheduler"
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
-        return (Child(PLUGINS_POD_GROUP, cluster.metadata.name),) if GANG in cluster.metadata.labels else ()
-
-    def submit(self, observed: Observed) -> Continue:
-        """Make the PodGroup of a gang; it is never changed. The cluster owns it without controlling it."""
-        if not any(child.resource == PLUGINS_POD_GROUP for child in observed.absent):
-            return Continue()
-        cluster = observed.cluster
-        room = {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
-        body = owner.child(cluster, PLUGINS_POD_GROUP, name=cluster.metadata.name, labels={}, spec=room)
+        """Return the PodGroup, which the cluster owns without controlling it."""
+        if GANG not in cluster.metadata.labels:
+            return ()
+        own, room = cluster.metadata.name, desired_resources.totals(cluster)
+        spec = {"minMember": compute.desired_workers(cluster) + 1, "minResources": room}
+        body = owner.child(cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=spec)
         for reference in body["metadata"]["ownerReferences"]:
             del reference["controller"], reference["blockOwnerDeletion"]
         report = events.POD_GROUP_FAILED.failing(cluster, problem="failed to create PodGroup")
-        create = Create(resource=PLUGINS_POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT)
-        return Continue(actions=step(create))
+        return (Child(PLUGINS_POD_GROUP, own, body, report),)
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
-        """Name the scheduler, and the PodGroup of a gang."""
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Name the PodGroup of a gang, too."""
+        super().mark(cluster, group, pod)
         if GANG in cluster.metadata.labels:
             pod_json.ensure_body(pod["metadata"], "labels")["scheduling.x-k8s.io/pod-group"] = cluster.metadata.name
-        pod["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
 
 
-class Volcano(BatchScheduler):
+class Volcano(BatchScheduler, frozen=True):
     """Volcano: a PodGroup with the number of pods that must be scheduled at once (§17.1; acceptance case 116).
 
     A RayJob's clusters share the PodGroup of the job, which is not ours.
     """
 
+    name: str = "volcano"
+    copied: tuple[tuple[str, str], ...] = ((VOLCANO_QUEUE, VOLCANO_QUEUE), (PRIORITY_CLASS, PRIORITY_CLASS))
+
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         if traits.creator_kind(cluster) == "RayJob":
             return ()
-        return (Child(VOLCANO_POD_GROUP, volcano_name(cluster), digest(_numbers(cluster))),)
+        own, wanted = volcano_name(cluster), digest(_numbers(cluster))
+        problem = f"Failed creating pod group {cluster.metadata.namespace}/{own}"
+        report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
+        return (Child(VOLCANO_POD_GROUP, own, build_volcano_group(cluster), report, wanted=wanted),)
 
-    def submit(self, observed: Observed) -> Continue:
+    def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Make the PodGroup, or bring its two numbers up to date."""
-        cluster = observed.cluster
-        own, where = cluster.metadata.labels, f"{cluster.metadata.namespace}/{volcano_name(cluster)}"
+        cluster, own = observed.cluster, observed.cluster.metadata.labels
         tier = own.get(TOPOLOGY_TIER, "")
-        if own.get(TOPOLOGY_MODE) and tier and not tier.lstrip("+-").isdecimal():
+        if own.get(TOPOLOGY_MODE) and tier and not _INTEGER.fullmatch(tier):
             problem = (
                 f'failed to convert {TOPOLOGY_TIER} label to int: strconv.Atoi: parsing "{tier}": invalid syntax '
                 f"for podgroup {volcano_name(cluster)} in namespace {cluster.metadata.namespace}"
             )
             event = events.INVALID_SPEC.about(cluster, what="spec", problem=problem)
             return Continue(actions=step(Refuse(event=event)))
-        report = events.POD_GROUP_FAILED.failing(cluster, problem=f"Failed creating pod group {where}")
-        if any(child.resource == VOLCANO_POD_GROUP for child in observed.absent):
-            body = build_volcano_group(cluster)
-            create = Create(resource=VOLCANO_POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT)
-            return Continue(actions=step(create))
         if (have := observed.found.get(VOLCANO_POD_GROUP)) is None:
-            return Continue()
+            return super().submit(observed)
         numbers, spec = _numbers(cluster), pod_json.body(have, "spec")
         current, room = pod_json.mapping(spec, "minResources"), numbers["minResources"]
         has_room = current.keys() == room.keys() and all(
@@ -152,16 +158,14 @@ class Volcano(BatchScheduler):
         )
         if has_room and spec.get("minMember") == numbers["minMember"]:
             return Continue()
-        changed = {**have, "spec": {**spec, **numbers}}
-        return Continue(actions=step(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=report)))
+        changed, (child,) = {**have, "spec": {**spec, **numbers}}, self.looked_up(cluster)
+        return Continue(actions=step(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=child.events)))
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
-        """Name PodGroup, group and scheduler."""
-        copy_label(cluster, pod, VOLCANO_QUEUE)
-        copy_label(cluster, pod, PRIORITY_CLASS)
+        """Name PodGroup and group, too."""
+        super().mark(cluster, group, pod)
         marks = {"scheduling.k8s.io/group-name": volcano_name(cluster), "volcano.sh/task-spec": group}
         pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
-        pod["spec"]["schedulerName"] = "volcano"
 
 
 def volcano_name(cluster: RayCluster) -> str:
@@ -173,15 +177,13 @@ def volcano_name(cluster: RayCluster) -> str:
 
 
 def build_volcano_group(cluster: RayCluster) -> Body:
-    """Build Volcano's PodGroup."""
+    """Build Volcano's PodGroup; a tier that is no number is refused before it is made."""
     own, spec = cluster.metadata.labels, _numbers(cluster)
-    if queue := own.get(VOLCANO_QUEUE):
-        spec["queue"] = queue
-    if priority := own.get(PRIORITY_CLASS):
-        spec["priorityClassName"] = priority
-    if mode := own.get(TOPOLOGY_MODE):
-        tier = own.get(TOPOLOGY_TIER)
-        spec["networkTopology"] = {"mode": mode, **({"highestTierAllowed": int(tier)} if tier else {})}
+    tier = own.get(TOPOLOGY_TIER, "")
+    highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
+    topology = {"mode": own[TOPOLOGY_MODE], **highest} if own.get(TOPOLOGY_MODE) else None
+    more = {"queue": own.get(VOLCANO_QUEUE), "priorityClassName": own.get(PRIORITY_CLASS), "networkTopology": topology}
+    spec |= {field: value for field, value in more.items() if value}
     group = owner.child(
         cluster, VOLCANO_POD_GROUP, name=volcano_name(cluster), labels={}, spec=spec, status={"phase": "Pending"}
     )
@@ -195,9 +197,3 @@ def _numbers(cluster: RayCluster) -> Body:
         return {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
     room = desired_resources.totals(cluster, lambda group: group.min_replicas or 0)
     return {"minMember": compute.least_workers(cluster) + 1, "minResources": room}
-
-
-def copy_label(cluster: RayCluster, pod: Body, label: str, *, into: str | None = None) -> None:
-    """Copy a label of the cluster to a pod, unless it is empty."""
-    if value := cluster.metadata.labels.get(label, ""):
-        pod_json.ensure_body(pod["metadata"], "labels")[into or label] = value

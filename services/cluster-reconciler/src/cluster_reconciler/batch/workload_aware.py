@@ -19,7 +19,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, Create, Delete, IfExists
+from common.runtime.actions import Action, Delete, IfExists
 
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 WORKLOAD: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads")
@@ -28,14 +28,25 @@ TEMPLATE: Final = "cluster"
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
 
-class WorkloadAware(BatchScheduler):
+class WorkloadAware(BatchScheduler, frozen=True):
     """Kubernetes' own scheduler of gangs."""
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return Workload and PodGroup, also of a cluster that should have none."""
-        wanted = digest({"minCount": _members(cluster), "isGang": is_gang(cluster)})
-        names = {WORKLOAD: cluster.metadata.name, POD_GROUP: pod_group_name(cluster)}
-        return tuple(Child(resource, name, wanted) for resource, name in names.items())
+        wanted, name = digest({"minCount": _members(cluster), "isGang": is_gang(cluster)}), cluster.metadata.name
+        policy: Body = {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
+        reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
+        template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}
+        found: list[Child] = []
+        for resource, own, spec in (
+            (WORKLOAD, name, {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]}),
+            (POD_GROUP, pod_group_name(cluster), {"podGroupTemplateRef": template, **policy}),
+        ):
+            problem = f"failed to create {resource.kind} {cluster.metadata.namespace}/{own}"
+            report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
+            body = owner.child(cluster, resource, name=own, spec=spec)
+            found.append(Child(resource, own, body, report, IfExists.NEED_OWN, wanted))
+        return tuple(found)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
@@ -62,7 +73,7 @@ class WorkloadAware(BatchScheduler):
             else:
                 stale, what = (resource, have), f"stale {what}"
             return _delete(*stale, waits_for=f"deleted {what}, will retry after deletion completes")
-        return _missing(observed)
+        return super().submit(observed)
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Name the PodGroup of a gang."""
@@ -90,26 +101,6 @@ def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     groups = [{**spec, "name": TEMPLATE}] if resource is POD_GROUP else pod_json.bodies(spec, "podGroupTemplates")
     gangs = [(each.get("name"), pod_json.body(pod_json.body(each, "schedulingPolicy"), "gang")) for each in groups]
     return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, _members(cluster))]
-
-
-def _missing(observed: Observed) -> Continue:
-    """Make what is absent."""
-    cluster, name = observed.cluster, observed.cluster.metadata.name
-    absent = {child.resource for child in observed.absent}
-    policy: Body = {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
-    reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
-    template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}
-    made: list[Action] = []
-    for resource, own, spec in (
-        (WORKLOAD, name, {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]}),
-        (POD_GROUP, pod_group_name(cluster), {"podGroupTemplateRef": template, **policy}),
-    ):
-        if resource in absent:
-            body = owner.child(cluster, resource, name=own, spec=spec)
-            problem = f"failed to create {resource.kind} {_place(body)}"
-            report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
-            made.append(Create(resource=resource, body=body, events=report, if_exists=IfExists.NEED_OWN))
-    return Continue(actions=step(*made))
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:

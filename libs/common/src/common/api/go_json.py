@@ -1,4 +1,4 @@
-"""Writes plain JSON data as Go's `encoding/json` writes the typed object: byte for byte, so that hashes agree with KubeRay's.
+"""JSON as Go's types hold it: written byte for byte as `encoding/json` does, so that hashes agree with KubeRay's, and checked for its shape.
 
 Field order and omit rules come from `go_types`; maps are sorted; `<`, `>`, `&` and U+2028/9 are escaped; quantities are canonical; structs that Go
 cannot omit appear empty; unknown fields vanish. Absent and null are the same thing to Go.
@@ -7,129 +7,128 @@ Behaviour: spec rayservice §6.1.
 """
 
 import re
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, TypeAlias, cast
+from functools import cache
+from typing import Any, Final, Optional, cast, get_origin
+
+import msgspec
 
 from common import quantity
 from common.api import go_types
+from common.api.go_types import GoField
 from common.api.meta import rfc3339
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
 
-_Object: TypeAlias = dict[str, object]
-
-
-class TypeMismatchError(ValueError):
-    """The data does not fit the type: no API server would have accepted it. The text names the field."""
-
-
-_ESCAPED: Final = re.compile(r'["\\<>&\x00-\x1f\u2028\u2029\ud800-\udfff]')
-_SHORT: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_ESCAPED: Final = re.compile(r"[<>&\u2028\u2029]")
 
 
-def encode(go_type: str, value: object) -> str:
-    """Write a value of a Go type."""
-    if go_type in _SCALARS:
-        return _SCALARS[go_type](value)
-    if go_type.startswith("*"):
-        return "null" if value is None else encode(go_type[1:], value)
-    if not go_type.startswith(("[]", "map[")):
-        return _struct(go_type, value)
-    if value is None:
-        return "null"
-    item = go_type.partition("]")[2]
-    if go_type.startswith("[]"):
-        return f"[{','.join([encode(item, each) for each in _expect(list, value, f'a list of {item}')])}]"
-    entries = sorted(_expect(dict, value, f"a map of {item}").items())
-    return "{" + ",".join([f"{_string(key)}:{encode(item, entry)}" for key, entry in entries]) + "}"
+class _Quantity(str):
+    """A quantity in its canonical form."""
+
+    __slots__ = ()
 
 
-def _struct(name: str, value: object) -> str:
-    data: _Object = {} if value is None else _expect(dict, value, name)
-    parts: list[str] = []
-    for field in go_types.fields_of(name):
-        entry = data.get(field.name)
-        if not field.keep and _is_empty(field.type, entry):
-            continue
-        try:
-            parts.append(f'"{field.name}":{encode(field.type, entry)}')
-        except ValueError as problem:
-            place = f"{field.name}." if isinstance(problem, TypeMismatchError) else f"{field.name}: "
-            raise TypeMismatchError(f"{place}{problem}") from None
-    return "{" + ",".join(parts) + "}"
+class _Time(str):
+    """A time in Kubernetes' form."""
+
+    __slots__ = ()
 
 
-def _is_empty(go_type: str, value: object) -> bool:
-    """Return whether `omitempty` drops a value: a struct never, a pointer only when nil."""
-    if go_type.startswith("*"):
-        return value is None
-    if value or go_type in {"quantity", "intOrString"}:
-        return False
-    return go_type in _SCALARS or go_type.startswith(("[]", "map["))
-
-
-def _string(value: object) -> str:
-    text = "" if value is None else _expect(str, value, "a string")
-    return f'"{_ESCAPED.sub(_escape, text)}"'
-
-
-def _escape(match: re.Match[str]) -> str:
-    char = match[0]
-    if "\ud800" <= char <= "\udfff":
-        return "\ufffd"
-    return _SHORT.get(char) or f"\\u{ord(char):04x}"
-
-
-def _integer(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return "0" if value is None else str(_expect(int, value, "a whole number"))
-
-
-def _boolean(value: object) -> str:
-    return "true" if value is not None and _expect(bool, value, "true or false") else "false"
-
-
-def _quantity(value: object) -> str:
-    if value is None:
-        return '"0"'
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return _string(quantity.canonical(value))
-    raise ValueError(f"expected a quantity, got {value!r}")
-
-
-def _int_or_string(value: object) -> str:
-    return _string(value) if isinstance(value, str) else _integer(value)
-
-
-def _time(value: object) -> str:
-    return "null" if value is None else f'"{rfc3339(datetime.fromisoformat(_expect(str, value, "a time")))}"'
-
-
-def _json(value: object) -> str:
-    """Write data that has no type of its own, in the order given."""
-    if isinstance(value, dict):
-        entries = cast("_Object", value).items()
-        return "{" + ",".join(f"{_string(key)}:{_json(entry)}" for key, entry in entries) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_json, cast('list[object]', value)))}]"
-    if isinstance(value, bool):
-        return _boolean(value)
-    return "null" if value is None else _int_or_string(value)
-
-
-def _expect(kind: type, value: object, what: str) -> Any:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-        raise ValueError(f"expected {what}, got {value!r}")
-    return value
-
-
-_SCALARS: Final[dict[str, Callable[[object], str]]] = {
-    "string": _string,
-    "bool": _boolean,
-    "int32": _integer,
-    "int64": _integer,
-    "quantity": _quantity,
-    "intOrString": _int_or_string,
-    "time": _time,
-    "json": _json,
+_SHAPES: Final[dict[str, Any]] = {
+    "string": str,
+    "bool": bool,
+    "int32": int,
+    "int64": int,
+    "quantity": str | int | float,
+    "intOrString": str | int,
+    "time": str,
+    "json": msgspec.Raw,
 }
+_WRITTEN: Final = {**_SHAPES, "quantity": _Quantity, "time": _Time, "json": Any}
+_ZEROS: Final = {"string": "", "bool": False, "int32": 0, "int64": 0, "quantity": _Quantity("0"), "intOrString": 0} | {
+    "time": None,
+    "json": None,
+}
+
+
+def encode(go_type: str, value: Json) -> str:
+    """Write a value of a Go struct; `msgspec.ValidationError` names the field that does not fit its type."""
+    typed: Any = msgspec.convert(_plain(value), _view(go_type, is_written=True), dec_hook=_canonical)
+    return escaped(msgspec.json.encode(typed, enc_hook=str, order="deterministic").decode())
+
+
+def escaped(text: str) -> str:
+    """Return JSON as Go writes it, which escapes what HTML or JavaScript would read."""
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def misfit(obj: object) -> str | None:
+    """Return which field of an object's spec does not have the shape of its type; None for other kinds than the two of Ray.
+
+    The API server refuses any other shape, as far as its CRDs are those of this version. The planner of a pod reads such data unchecked.
+    """
+    if not isinstance(obj, RayCluster | RayService):
+        return None
+    go_type = go_types.CLUSTER_SPEC if isinstance(obj, RayCluster) else go_types.SERVICE_SPEC
+    try:
+        _shape(go_type).decode(obj.spec_json)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        return f"spec: {problem}"
+    return None
+
+
+@cache
+def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(Optional[_view(go_type, is_written=False)])  # noqa: UP045  (the type is not known before)
+
+
+@cache
+def _view(go_type: str, *, is_written: bool) -> Any:
+    """Return the Python type that holds what a Go type holds: one to be written, or one that shows a misfit."""
+    start, bracket, item = go_type.partition("]")
+    if bracket:
+        held = _view(item, is_written=is_written)
+        return list[held] if start == "[" else dict[str, held]
+    if go_type.startswith("*"):
+        return _view(go_type.removeprefix("*"), is_written=is_written)
+    if go_type in _SHAPES:
+        return (_WRITTEN if is_written else _SHAPES)[go_type]
+    fields: list[tuple[str, Any, Any]] = []
+    for number, field in enumerate(go_types.fields_of(go_type)):
+        view = _view(field.type, is_written=is_written)
+        default = _zero(field, view) if is_written else _absent(field, of_ray=go_type.startswith(go_types.PREFIX))
+        kind = Optional[view] if default else view  # noqa: UP045  (see above)
+        fields.append((f"field_{number}", kind, msgspec.field(name=field.name, **default)))
+    return msgspec.defstruct("GoStruct", fields, kw_only=True, omit_defaults=True, gc=False)
+
+
+def _zero(field: GoField, view: Any) -> dict[str, Any]:
+    """Return what stands for an absent field that is written; msgspec omits a default and an empty list or map, and writes other factories."""
+    kind, zero = field.type, _ZEROS.get(field.type)
+    is_list = kind.startswith(("[]", "map["))
+    if not is_list and not kind.startswith("*") and kind not in _ZEROS:
+        return {"default_factory": view}  # Go omits no struct
+    if field.keep or kind in {"quantity", "intOrString"}:
+        return {"default_factory": lambda: zero}
+    return {"default_factory": get_origin(view)} if is_list else {"default": zero}
+
+
+def _absent(field: GoField, *, of_ray: bool) -> dict[str, Any]:
+    """Return what stands for an absent field that is read, nothing where it is required: the rules of validation cover Ray's own types."""
+    is_required = not of_ray and (field.required or (field.keep and not field.optional)) and not field.default
+    return {} if is_required else {"default": None}
+
+
+def _plain(value: object) -> object:
+    """Return data without what Go passes over: null, and the fraction .0 of a whole number."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in cast("Json", value).items() if each is not None}
+    if isinstance(value, list):
+        return [_plain(each) for each in cast("list[object]", value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _canonical(kind: type, value: Any) -> str:
+    return _Time(rfc3339(datetime.fromisoformat(value))) if kind is _Time else _Quantity(quantity.canonical(value))

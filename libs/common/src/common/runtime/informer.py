@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from common.api import go_shape
+from common.api import go_json
 from common.api.meta import ObjectMeta
 from common.bus.feed import Listener
 from common.observability import metrics
@@ -165,7 +165,7 @@ class _Partition:
         try:
             obj = msgspec.json.decode(body, type=view)
             list(informer.watched.keys_of(obj))
-            misfit = go_shape.misfit(obj)
+            misfit = go_json.misfit(obj)
             why = f"{misfit}; the CRDs of this version admit no such value" if misfit is not None else ""
         except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
             obj, why = None, f"it does not decode: {problem!r}"

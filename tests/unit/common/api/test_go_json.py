@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.api import go_shape, ray_cluster, ray_service
+from common.api import go_json, ray_cluster, ray_service
 from common.api.opaque import Json
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
@@ -17,7 +17,7 @@ def a_container(**fields: Any) -> Json:
 def misfit(config: Any) -> str | None:
     body = a_ray_service()
     body["spec"]["rayClusterConfig"] = config
-    return go_shape.misfit(ray_service.decode(body))
+    return go_json.misfit(ray_service.decode(body))
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_what_does_not_fit_is_named(config: Any, where: str) -> None:
 
 def test_a_ray_cluster_is_held_to_its_own_type() -> None:
     cluster = ray_cluster.decode({"metadata": {"name": "c"}, "spec": {"headGroupSpec": {"rayStartParams": {"a": 1}}}})
-    assert "at `$.headGroupSpec.rayStartParams[...]`" in str(go_shape.misfit(cluster))
+    assert "at `$.headGroupSpec.rayStartParams[...]`" in str(go_json.misfit(cluster))

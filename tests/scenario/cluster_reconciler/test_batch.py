@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cluster_reconciler.batch import schedulers
-from cluster_reconciler.batch.workload_aware import POD_GROUP, PROTECTION, WORKLOAD
+from cluster_reconciler import batch
+from cluster_reconciler.batch import POD_GROUP, PROTECTION, WORKLOAD
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common import errors
 from common.api.opaque import Body
@@ -78,16 +78,16 @@ async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None
 
 
 async def test_a_tier_that_is_no_number_is_refused() -> None:
-    own = {schedulers.TOPOLOGY_MODE: "hard", schedulers.TOPOLOGY_TIER: "two"}
+    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "two"}
     harness = await a_harness(a_cluster(labels=own), with_scheduler(BatchSchedulerName.VOLCANO))
     assert harness.names() == []
-    assert harness.kube.all(schedulers.VOLCANO_POD_GROUP, "ns") == []
+    assert harness.kube.all(batch.VOLCANO_POD_GROUP, "ns") == []
     assert any("highest-tier-allowed label to int" in text for _, _, text in harness.kube.events())
 
 
 async def test_scheduler_plugins_gets_a_pod_group_for_a_gang_only() -> None:
     config = with_scheduler(BatchSchedulerName.SCHEDULER_PLUGINS)
-    assert (await a_harness(a_cluster(), config)).kube.all(schedulers.PLUGINS_POD_GROUP, "ns") == []
+    assert (await a_harness(a_cluster(), config)).kube.all(batch.PLUGINS_POD_GROUP, "ns") == []
     harness = await a_harness(a_cluster(labels={"ray.io/gang-scheduling-enabled": ""}), config)
     group = pod_group(harness, "c")
     assert group["spec"] == {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "3Gi"}}

@@ -41,9 +41,8 @@ def find(cluster: RayCluster, config: Config) -> Refusal | None:
         problem, unsupported = cluster_rules.spec(cluster, config.gates), ""
     except msgspec.ValidationError as fault:
         problem, unsupported = f"{fault}; correct the field", ""
-    if problem is None and not config.has_cert_manager:
-        problem = cluster_rules.certificates_without_maker(cluster)
-        unsupported = cluster_rules.unsupported(cluster)
+    if problem is None and not config.has_cert_manager and cluster_rules.missing_protection(cluster):
+        problem, unsupported = cluster_rules.NO_CERT_MANAGER, cluster_rules.unsupported(cluster)
     if problem is not None:
         failure = Failure(ReplicaFailure.UNSUPPORTED, unsupported) if unsupported else None
         return Refusal(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem), failure=failure)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 import structlog
 
-from cluster_reconciler.batch import workload_aware
+from cluster_reconciler import batch
 from cluster_reconciler.config import BatchSchedulerName, Config
 from cluster_reconciler.resources import ingress
 from common.api.opaque import Body
@@ -167,10 +167,10 @@ async def served(kube: KubeClient) -> frozenset[str]:
 
 def adapt(config: Config, versions: frozenset[str]) -> Config:
     """Return the configuration for an API server with these versions; raise `InvalidSpec` when it lacks what a gate needs."""
-    if config.has(Gate.KUBERNETES_WAS) and workload_aware.GROUP_VERSION not in versions:
+    if config.has(Gate.KUBERNETES_WAS) and batch.GROUP_VERSION not in versions:
         raise InvalidSpec(
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
-            f"{workload_aware.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
+            f"{batch.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
         )
     is_openshift = any(version.partition("/")[0] in ingress.OPENSHIFT_GROUPS for version in versions)
     return msgspec.structs.replace(config, is_openshift=is_openshift, has_cert_manager=CERT_MANAGER in versions)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from cluster_reconciler import batch
-from cluster_reconciler.batch import schedulers
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -66,7 +65,7 @@ def test_marks(name: BatchSchedulerName, own: dict[str, str], pod: Body) -> None
 
 def test_case_116_a_ray_jobs_cluster_shares_the_jobs_pod_group() -> None:
     cluster = a_ray_cluster(labels=RAY_JOB)
-    scheduler = schedulers.Volcano()
+    scheduler = batch.Volcano()
     assert scheduler.looked_up(cluster) == ()
     assert scheduler.submit(an_observation(cluster=cluster)).actions == ()
     pod = marked(BatchSchedulerName.VOLCANO, cluster)
@@ -103,8 +102,8 @@ def test_workload_aware_scheduling_marks_only_a_gang() -> None:
 
 
 def test_a_topology_is_taken_over() -> None:
-    own = {schedulers.TOPOLOGY_MODE: "hard", schedulers.TOPOLOGY_TIER: "2", schedulers.VOLCANO_QUEUE: "q"}
-    body = schedulers.build_volcano_group(a_ray_cluster(labels=own, annotations={"a": "b"}))
+    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "2", batch.VOLCANO_QUEUE: "q"}
+    body = batch.build_volcano_group(a_ray_cluster(labels=own, annotations={"a": "b"}))
     assert body["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
     assert body["spec"]["queue"] == "q"
     assert body["metadata"]["annotations"] == {"a": "b"}

@@ -8,7 +8,7 @@ Source: spec raycluster §1.2, §1.3.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -120,6 +120,9 @@ class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
     group_name: Annotated[str, Api(keep=True)] = ""
     ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
     egress_rules: list[opaque.NetworkPolicyEgressRule] | None = None
+
+
+PolicyRules: TypeAlias = NetworkPolicyRules | WorkerGroupNetworkPolicyRules | None
 
 
 class NetworkPolicyConfig(ApiStruct, frozen=True, kw_only=True):

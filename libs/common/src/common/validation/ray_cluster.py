@@ -16,10 +16,12 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
 from common.ray import cluster_traits as traits
-from common.validation import fault_tolerance, groups, history_server, security
+from common.validation import features, groups
 
 LONGEST_NAME: Final = 53
 """What leaves room in 63 characters for the longest ending, `-serve-svc`."""
+NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is not installed"
+"""What is wrong with a cluster that asks for certificates where nothing makes them (§4.4)."""
 
 
 def metadata(cluster: RayCluster) -> str | None:
@@ -34,12 +36,12 @@ def spec(cluster: RayCluster, gates: Gates) -> str | None:
     """Return what is wrong with the spec (§4.2)."""
     problems = chain(
         groups.problems(cluster),
-        fault_tolerance.problems(cluster, gates),
+        features.of_fault_tolerance(cluster, gates),
         groups.of_autoscaling(cluster, gates),
-        history_server.problems(cluster, gates),
-        security.of_authentication(cluster),
-        security.of_network_policies(cluster, gates),
-        security.of_tls(cluster, gates),
+        features.of_history_server(cluster, gates),
+        features.of_authentication(cluster),
+        features.of_network_policies(cluster, gates),
+        features.of_tls(cluster, gates),
         of_references(cluster),
     )
     return next(problems, None)
@@ -75,15 +77,9 @@ def status(cluster: RayCluster) -> str | None:
     )
 
 
-def certificates_without_maker(cluster: RayCluster) -> str | None:
-    """Return why certificates cannot be made where cert-manager is not installed (§4.4)."""
-    is_enabled = security.is_tls_enabled(cluster)
-    return "tlsOptions requires cert-manager, but cert-manager is not installed" if is_enabled else None
-
-
 def missing_protection(cluster: RayCluster) -> str | None:
     """Name the field that asks for certificates: no pod is made without them, as by KubeRay (spec raycluster §11.15, §20)."""
-    is_enabled = security.is_tls_enabled(cluster)
+    is_enabled = features.is_tls_enabled(cluster)
     return "tlsOptions.enabled is not supported yet; remove tlsOptions" if is_enabled else None
 
 

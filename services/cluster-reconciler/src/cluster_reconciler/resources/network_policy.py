@@ -9,11 +9,10 @@ from typing import Final, cast
 from cluster_reconciler.resources import owner
 from common import labels, ports
 from common.api.opaque import Body, Json
-from common.api.ray_cluster import NetworkPolicyConfig, NetworkPolicyRules, RayCluster, WorkerGroupNetworkPolicyRules
+from common.api.ray_cluster import NetworkPolicyConfig, PolicyRules, RayCluster
 from common.kube.resources import NETWORK_POLICY
 from common.ray import cluster_traits as traits
 
-_Rules = NetworkPolicyRules | WorkerGroupNetworkPolicyRules | None
 _DENY_ALL: Final = "DenyAll"
 _BY_A_JOB: Final = "K8sJobMode"
 
@@ -34,7 +33,12 @@ def build(cluster: RayCluster) -> dict[str, Body]:
 
 
 def _policy(
-    cluster: RayCluster, name: str, group: str, selector: dict[str, str], rules: _Rules, ingress: tuple[Body, ...] = ()
+    cluster: RayCluster,
+    name: str,
+    group: str,
+    selector: dict[str, str],
+    rules: PolicyRules,
+    ingress: tuple[Body, ...] = (),
 ) -> Body:
     mode = cast("NetworkPolicyConfig", cluster.spec.network_policy).mode or _DENY_ALL
     among = {"podSelector": {"matchLabels": {labels.CLUSTER: cluster.metadata.name}}}

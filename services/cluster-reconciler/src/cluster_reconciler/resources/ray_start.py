@@ -110,7 +110,10 @@ def render(amounts: Mapping[str, float]) -> str:
 
     Strings are written as Go's JSON encoder does: what HTML or JavaScript would read is escaped.
     """
-    pairs = (f"{go_json.escaped(msgspec.json.encode(name).decode())}:{_number(amount)}" for name, amount in sorted(amounts.items()))
+    pairs = (
+        f"{go_json.escaped(msgspec.json.encode(name).decode())}:{_number(amount)}"
+        for name, amount in sorted(amounts.items())
+    )
     return f"'{{{','.join(pairs)}}}'"
 
 

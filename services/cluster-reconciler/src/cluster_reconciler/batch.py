@@ -1,4 +1,8 @@
-"""What a batch scheduler wants of us: its own object beside a cluster, and marks on the cluster's pods."""
+"""What a batch scheduler wants of us: its own objects beside a cluster, and marks on the cluster's pods (spec raycluster §17).
+
+Kubernetes' own workload-aware scheduling has a Workload and a PodGroup, neither of which can be changed. A change is a deletion, PodGroup first,
+and a creation; no pod is made until both exist. A cluster that is no gang, or has an autoscaler, has neither, and remaining ones are deleted (§17.5).
+"""
 
 import re
 from typing import Final
@@ -8,17 +12,20 @@ import msgspec
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.children import digest
+from cluster_reconciler.config import BatchSchedulerName, Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
 from common import labels, pod_json, quantity
+from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gate
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
-from common.runtime.actions import Refuse, Replace
+from common.runtime.actions import Action, Delete, IfExists, Refuse, Replace
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
 """A label of the RayCluster: all its pods are placed together, or none."""
@@ -34,6 +41,11 @@ TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
+WORKLOAD: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads")
+POD_GROUP: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups")
+TEMPLATE: Final = "cluster"
+PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
 
 class BatchScheduler(msgspec.Struct, frozen=True):
@@ -106,9 +118,8 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         """Return the PodGroup, which the cluster owns without controlling it."""
         if GANG not in cluster.metadata.labels:
             return ()
-        own, room = cluster.metadata.name, desired_resources.totals(cluster)
-        spec = {"minMember": compute.desired_workers(cluster) + 1, "minResources": room}
-        body = owner.child(cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=spec)
+        own = cluster.metadata.name
+        body = owner.child(cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=_all_at_once(cluster))
         for reference in body["metadata"]["ownerReferences"]:
             del reference["controller"], reference["blockOwnerDeletion"]
         report = events.POD_GROUP_FAILED.failing(cluster, problem="failed to create PodGroup")
@@ -191,9 +202,123 @@ def build_volcano_group(cluster: RayCluster) -> Body:
     return group
 
 
+def _all_at_once(cluster: RayCluster) -> Body:
+    """Return how many pods a cluster has, and how much room they need."""
+    return {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
+
+
 def _numbers(cluster: RayCluster) -> Body:
     """Return how many pods and how much room a start needs: all of it, or the least when the autoscaler adds the rest."""
     if not traits.is_autoscaling(cluster):
-        return {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
+        return _all_at_once(cluster)
     room = desired_resources.totals(cluster, lambda group: group.min_replicas or 0)
     return {"minMember": compute.least_workers(cluster) + 1, "minResources": room}
+
+
+class WorkloadAware(BatchScheduler, frozen=True):
+    """Kubernetes' own scheduler of gangs."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+        """Return Workload and PodGroup, also of a cluster that should have none."""
+        wanted, name = digest({"minCount": _members(cluster), "isGang": is_gang(cluster)}), cluster.metadata.name
+        policy: Body = {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
+        reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
+        template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}
+        found: list[Child] = []
+        for resource, own, spec in (
+            (WORKLOAD, name, {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]}),
+            (POD_GROUP, pod_group_name(cluster), {"podGroupTemplateRef": template, **policy}),
+        ):
+            problem = f"failed to create {resource.kind} {cluster.metadata.namespace}/{own}"
+            report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
+            body = owner.child(cluster, resource, name=own, spec=spec)
+            found.append(Child(resource, own, body, report, IfExists.NEED_OWN, wanted))
+        return tuple(found)
+
+    def submit(self, observed: Observed) -> Continue | ClusterPlan:
+        """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
+        cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
+        if not is_gang(cluster):  # our PodGroup goes, then our Workload; those of other owners stay
+            for resource in (POD_GROUP, WORKLOAD):
+                if (have := observed.found.get(resource)) is not None and owner.controls(cluster, have):
+                    return _delete(resource, have, waits_for=f"waiting for {_named(have)} to finish deleting")
+            return Continue()
+        for resource in (WORKLOAD, POD_GROUP):
+            if (have := observed.found.get(resource)) is None:
+                continue
+            what = _named(have)
+            if not owner.controls(cluster, have):
+                remedy = "rename it or use a different RayCluster name to avoid the collision"
+                return _wait(f"{what} already exists and is not owned by this RayCluster; {remedy}")
+            if "deletionTimestamp" in have["metadata"]:
+                return _delete(resource, have, waits_for=f"{what} is being deleted, will retry")
+            if _fits(cluster, resource, have):
+                continue
+            if resource is WORKLOAD and dependent is not None and owner.controls(cluster, dependent):
+                stale, what = (POD_GROUP, dependent), f"{_named(dependent)} before replacing stale Workload"
+            else:
+                stale, what = (resource, have), f"stale {what}"
+            return _delete(*stale, waits_for=f"deleted {what}, will retry after deletion completes")
+        return super().submit(observed)
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
+        """Name the PodGroup of a gang."""
+        if is_gang(cluster):
+            pod["spec"]["schedulingGroup"] = {"podGroupName": pod_group_name(cluster)}
+            pod["spec"]["schedulerName"] = "default-scheduler"
+
+
+def is_gang(cluster: RayCluster) -> bool:
+    """Return whether all pods are to be placed together."""
+    return cluster.metadata.labels.get(GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
+
+
+def pod_group_name(cluster: RayCluster) -> str:
+    """Return the PodGroup's name."""
+    return f"{cluster.metadata.name}-{TEMPLATE}"
+
+
+def _members(cluster: RayCluster) -> int:
+    return compute.desired_workers(cluster) + 1
+
+
+def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
+    spec = pod_json.body(have, "spec")
+    groups = [{**spec, "name": TEMPLATE}] if resource is POD_GROUP else pod_json.bodies(spec, "podGroupTemplates")
+    gangs = [(each.get("name"), pod_json.body(pod_json.body(each, "schedulingPolicy"), "gang")) for each in groups]
+    return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, _members(cluster))]
+
+
+def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:
+    """Delete an object, its protection first; for one that is being deleted, only wait."""
+    meta = have["metadata"]
+    left = [each for each in pod_json.strings(meta, "finalizers") if each != PROTECTION]
+    is_held = left != pod_json.strings(meta, "finalizers")
+    if "deletionTimestamp" in meta and not is_held:
+        return _wait(waits_for)
+    released = {**have, "metadata": {**meta, "finalizers": left}} if is_held else None
+    action = Delete(resource=resource, name=meta["name"], uid=meta["uid"], released=released)
+    return _wait(waits_for, action)
+
+
+def _wait(problem: str, *actions: Action) -> ClusterPlan:
+    return ClusterPlan(actions=step(*actions), fault=problem, note=problem)
+
+
+def _named(have: Body) -> str:
+    return f"{have['kind']} {have['metadata']['namespace']}/{have['metadata']['name']}"
+
+
+_SCHEDULERS: Final = {
+    BatchSchedulerName.NONE: BatchScheduler(),
+    BatchSchedulerName.VOLCANO: Volcano(),
+    BatchSchedulerName.YUNIKORN: YuniKorn(),
+    BatchSchedulerName.SCHEDULER_PLUGINS: SchedulerPlugins(),
+    BatchSchedulerName.KAI: BatchScheduler("kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)),
+}
+_WORKLOAD_AWARE: Final = WorkloadAware()
+
+
+def scheduler(config: Config) -> BatchScheduler:
+    """Return the scheduler that the operator is configured for."""
+    return _WORKLOAD_AWARE if config.has(Gate.KUBERNETES_WAS) else _SCHEDULERS[config.batch_scheduler]

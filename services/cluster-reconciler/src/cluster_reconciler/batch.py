@@ -241,12 +241,12 @@ class WorkloadAware(BatchScheduler, frozen=True):
         if not is_gang(cluster):  # our PodGroup goes, then our Workload; those of other owners stay
             for resource in (POD_GROUP, WORKLOAD):
                 if (have := observed.found.get(resource)) is not None and owner.controls(cluster, have):
-                    return _delete(resource, have, waits_for=f"waiting for {_named(have)} to finish deleting")
+                    return _delete(resource, have, waits_for=f"waiting for {_named(resource, have)} to finish deleting")
             return Continue()
         for resource in (WORKLOAD, POD_GROUP):
             if (have := observed.found.get(resource)) is None:
                 continue
-            what = _named(have)
+            what = _named(resource, have)
             if not owner.controls(cluster, have):
                 remedy = "rename it or use a different RayCluster name to avoid the collision"
                 return _wait(f"{what} already exists and is not owned by this RayCluster; {remedy}")
@@ -255,7 +255,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
             if _fits(cluster, resource, have):
                 continue
             if resource is WORKLOAD and dependent is not None and owner.controls(cluster, dependent):
-                stale, what = (POD_GROUP, dependent), f"{_named(dependent)} before replacing stale Workload"
+                stale, what = (POD_GROUP, dependent), f"{_named(POD_GROUP, dependent)} before replacing stale Workload"
             else:
                 stale, what = (resource, have), f"stale {what}"
             return _delete(*stale, waits_for=f"deleted {what}, will retry after deletion completes")
@@ -305,8 +305,8 @@ def _wait(problem: str, *actions: Action) -> ClusterPlan:
     return ClusterPlan(actions=step(*actions), fault=problem, note=problem)
 
 
-def _named(have: Body) -> str:
-    return f"{have['kind']} {have['metadata']['namespace']}/{have['metadata']['name']}"
+def _named(resource: Resource, have: Body) -> str:
+    return f"{resource.kind} {have['metadata']['namespace']}/{have['metadata']['name']}"
 
 
 _SCHEDULERS: Final = {

@@ -107,7 +107,7 @@ def test_case_99_the_secret() -> None:
             "name": "c",
             "namespace": "ns",
             "labels": {"ray.io/cluster": "c"},
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "stringData": {"auth_token": "t" * 44},
     }

@@ -114,7 +114,7 @@ def test_rights() -> None:
             "app.kubernetes.io/name": "kuberay",
             "app.kubernetes.io/created-by": "kuberay-operator",
         },
-        "ownerReferences": [owner.reference(cluster)],
+        "ownerReferences": owner.references(cluster),
     }
     rbac = "rbac.authorization.k8s.io"
     assert autoscaler.service_account(cluster) == {

@@ -132,7 +132,7 @@ def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
 )
 def test_case_35_claim(storage: Json, spec: Json, *, is_owned: bool) -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options={**ROCKSDB, "storage": storage})
-    owners: Json = {"ownerReferences": [owner.reference(cluster)]} if is_owned else {}
+    owners: Json = {"ownerReferences": owner.references(cluster)} if is_owned else {}
     assert gcs_fault_tolerance.build_claim(cluster) == {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -161,7 +161,7 @@ def test_case_37_job() -> None:
     size = {"cpu": "200m", "memory": "256Mi"}
     container = ray_container_of(job["spec"]["template"])
     assert (job["apiVersion"], job["kind"], job["metadata"]["name"]) == ("batch/v1", "Job", "c-redis-cleanup")
-    assert job["metadata"]["ownerReferences"] == [owner.reference(a_ray_cluster())]
+    assert job["metadata"]["ownerReferences"] == owner.references(a_ray_cluster())
     assert job["metadata"]["labels"]["ray.io/node-type"] == "redis-cleanup"
     assert job["spec"]["template"]["metadata"]["labels"] == job["metadata"]["labels"]
     assert job["spec"] | {"template": {}} == {"backoffLimit": 0, "activeDeadlineSeconds": 300, "template": {}}

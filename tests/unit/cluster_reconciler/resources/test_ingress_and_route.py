@@ -30,7 +30,7 @@ def test_case_110_ingress() -> None:
             "namespace": "ns",
             "labels": LABELS,
             "annotations": {"note": "x"},
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "spec": {
             "ingressClassName": "nginx",
@@ -64,7 +64,7 @@ def test_route() -> None:
             "namespace": "ns",
             "labels": LABELS,
             "annotations": {"kubernetes.io/ingress.class": "nginx"},
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "spec": {
             "to": {"kind": "Service", "name": "c-head-svc", "weight": 100},

@@ -53,18 +53,12 @@ def test_case_19_owner_and_namespace() -> None:
     for pod in (head_of(cluster), worker_of(cluster)):
         assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
         assert pod["metadata"]["namespace"] == "ns"
-        assert pod["metadata"]["ownerReferences"] == [owner.reference(cluster)]
+        assert pod["metadata"]["ownerReferences"] == owner.references(cluster)
 
 
 def test_the_owner_reference() -> None:
-    assert owner.reference(a_ray_cluster()) == {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "name": "c",
-        "uid": "uid-of-c",
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    owned_by = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "uid-of-c"}
+    assert owner.references(a_ray_cluster()) == [{**owned_by, "controller": True, "blockOwnerDeletion": True}]
 
 
 def test_everything_in_the_template_is_kept_even_unknown_fields() -> None:

@@ -38,7 +38,7 @@ def test_case_106_default() -> None:
             "name": "c-head-svc",
             "namespace": "ns",
             "labels": LABELS,
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "spec": {"selector": LABELS, "ports": ports(DEFAULTS), **HEADLESS},
     }
@@ -111,7 +111,7 @@ def test_case_108_the_users_own_service() -> None:
             "namespace": "ns",
             "annotations": {"a": "ours", "b": "theirs"},
             "labels": {"team": "x", **LABELS},
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "spec": {
             "selector": LABELS,
@@ -161,7 +161,7 @@ def test_serve_service(head: Json, expected: list[Json]) -> None:
                 "ray.io/originated-from-crd": "RayCluster",
                 "ray.io/serve": "c-serve",
             },
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "spec": {"selector": {"ray.io/cluster": "c"}, "ports": expected, "type": "NodePort"},
     }
@@ -190,7 +190,7 @@ def test_case_67_headless_service() -> None:
             "name": "c-headless",
             "namespace": "ns",
             "labels": {"ray.io/headless-worker-svc": "c"},
-            "ownerReferences": [owner.reference(cluster)],
+            "ownerReferences": owner.references(cluster),
         },
         "spec": {
             "type": "ClusterIP",

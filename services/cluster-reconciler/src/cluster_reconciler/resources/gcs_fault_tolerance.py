@@ -113,9 +113,7 @@ def realigned_claim(cluster: RayCluster, have: Body) -> Body | None:
     outlives = claim_options(cluster).deletion_policy == "Retain"
     if owner.controls(cluster, have) is not outlives:
         return None
-    references = [
-        each for each in pod_json.bodies(have["metadata"], "ownerReferences") if each.get("uid") != cluster.metadata.uid
-    ]
-    if not outlives:
-        references.append(owner.reference(cluster))
+    known = pod_json.bodies(have["metadata"], "ownerReferences")
+    others = [each for each in known if each.get("uid") != cluster.metadata.uid]
+    references = others if outlives else others + owner.references(cluster)
     return {**have, "metadata": {**have["metadata"], "ownerReferences": references}}

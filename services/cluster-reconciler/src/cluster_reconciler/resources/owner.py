@@ -9,18 +9,12 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.labels import CLUSTER
+from common.ray import owner as ray_owner
 
 
-def reference(cluster: RayCluster) -> Body:
-    """Build the controller reference to a cluster."""
-    return {
-        "apiVersion": ray_cluster.API_VERSION,
-        "kind": ray_cluster.KIND,
-        "name": cluster.metadata.name,
-        "uid": cluster.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+def references(cluster: RayCluster) -> list[Body]:
+    """Build the owner references of a child."""
+    return ray_owner.reference(cluster.metadata, ray_cluster.KIND)
 
 
 def controller(body: Body) -> Body | None:
@@ -60,7 +54,7 @@ def child(
         "name": name,
         "namespace": cluster.metadata.namespace,
         "labels": {CLUSTER: cluster.metadata.name} if labels is None else labels,
-        "ownerReferences": [reference(cluster)],
+        "ownerReferences": references(cluster),
     }
     if annotations:
         metadata["annotations"] = annotations

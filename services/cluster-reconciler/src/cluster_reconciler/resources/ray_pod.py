@@ -67,7 +67,7 @@ def complete(pod: Body, node: Node, params: Mapping[str, str]) -> None:
     ray_start.set_container_command(pod, text, node.config, exports=graceful_drain.configure_pod(pod, node))
     _complete_env(pod, node, text)
     _add_probes(container, node, params)
-    pod["metadata"]["ownerReferences"] = [owner.reference(node.cluster)]
+    pod["metadata"]["ownerReferences"] = owner.references(node.cluster)
 
 
 def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> None:

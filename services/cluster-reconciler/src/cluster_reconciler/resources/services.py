@@ -14,6 +14,7 @@ from common import labels, names, pod_json, ports
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SERVICE
+from common.ray import service_ports
 
 NO_SERVE_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
@@ -42,16 +43,6 @@ def head_list_labels(cluster: RayCluster) -> dict[str, str]:
     }
 
 
-def port_numbers(cluster: RayCluster) -> dict[str, int]:
-    """Return port name to number, by name: what the Ray container declares, else Ray's defaults; metrics always."""
-    declared = pod_json.bodies(pod_json.ray_container(cluster.spec.head_group_spec.template), "ports")
-    numbers = {
-        pod_json.text(port, "name") or f"{port['containerPort']}-port": int(port["containerPort"]) for port in declared
-    } or dict(ports.HEAD_DEFAULTS)
-    numbers.setdefault("metrics", ports.METRICS)
-    return dict(sorted(numbers.items()))
-
-
 def build_head(cluster: RayCluster, config: Config) -> Body:
     """Build the head Service, from the user's own when there is one."""
     group = cluster.spec.head_group_spec
@@ -61,9 +52,8 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
         labels.APP_NAME: pod_json.mapping(template, "labels").get(labels.APP_NAME, labels.KUBERAY),
         labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
     }
-    entries: list[Body] = [
-        {"name": port, "port": number, "appProtocol": "tcp"} for port, number in port_numbers(cluster).items()
-    ]
+    numbers = {"metrics": ports.METRICS, **service_ports.of_head(cluster.raw_spec)}
+    entries: list[Body] = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
     if group.head_service is not None:
         return _from_users_own(cluster, group.head_service, selector, entries)
     spec: Body = {"selector": selector, "ports": entries}
@@ -85,7 +75,7 @@ def _from_users_own(cluster: RayCluster, own: Body, selector: dict[str, str], en
         "name": head_name(cluster),
         "namespace": cluster.metadata.namespace,
         "labels": pod_json.mapping(metadata, "labels") | selector,
-        "ownerReferences": [owner.reference(cluster)],
+        "ownerReferences": owner.references(cluster),
     }
     if annotations:
         metadata["annotations"] = annotations
@@ -117,12 +107,7 @@ def needs_serve(cluster: RayCluster) -> bool:
 
 def build_serve(cluster: RayCluster) -> Body | None:
     """Build the Serve Service over all pods of the cluster; None when the head declares ports, but none for Serve."""
-    of = cluster.metadata.name
-    entries = [
-        {"name": port, "port": number}
-        for port, number in port_numbers(cluster).items()
-        if port == "serve" or port.startswith("serve-")
-    ]
+    of, entries = cluster.metadata.name, service_ports.of_serve(cluster.raw_spec)
     if not entries:
         return None
     serve = names.checked_label(f"{of}-serve")

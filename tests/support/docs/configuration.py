@@ -20,7 +20,7 @@ from notifications import settings as notification_settings
 from service_reconciler import settings as service_settings
 from support.docs import annotations, markdown
 
-_READ: Final = re.compile(r'^\s+(\w+)=[^#\n]*?"([A-Z][A-Z0-9_]{5,})"', re.MULTILINE)
+_READ: Final = re.compile(r'^\s+(\w+)(?:=|: Annotated)[^#\n]*?"([A-Z][A-Z0-9_]{5,})"', re.MULTILINE)
 TEXTS: Final = {
     "RAYBUS_NATS_URL": "URL of NATS; several servers of one cluster separated by commas.",
     "RAYBUS_NATS_SEED_FILE": "File with the service's key; without it the server must have no users.",

@@ -6,8 +6,10 @@ Behaviour: spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and d
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Annotated, Any, get_args
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from common.api.opaque import Body
 from common.feature_gates import BETA, Gate, Gates
@@ -25,32 +27,32 @@ class BatchSchedulerName(StrEnum):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's configuration; the defaults are KubeRay's."""
+    """The operator's configuration; the defaults are KubeRay's, and a switch is annotated with its environment variable."""
 
     gates: Gates = BETA
     version: str = OPERATOR_VERSION
 
-    injects_init_container: bool = True
-    injects_probes: bool = True
-    drains_gracefully: bool = False
+    injects_init_container: Annotated[bool, "ENABLE_INIT_CONTAINER_INJECTION"] = True
+    injects_probes: Annotated[bool, "ENABLE_PROBES_INJECTION"] = True
+    drains_gracefully: Annotated[bool, "RAYBUS_GRACEFUL_DRAIN"] = False
     """What a RayService without the annotation `raybus.io/graceful-drain` means; ours, and it changes pods."""
-    cleans_up_redis: bool = True
-    deletes_random_pods: bool = False
-    head_service_has_cluster_ip: bool = False
-    uses_login_shell: bool = False
-    head_pod_name_is_fixed: bool = False
-    uses_ingress_on_openshift: bool = False
+    cleans_up_redis: Annotated[bool, "ENABLE_GCS_FT_REDIS_CLEANUP"] = True
+    deletes_random_pods: Annotated[bool, "ENABLE_RANDOM_POD_DELETE"] = False
+    head_service_has_cluster_ip: Annotated[bool, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"] = False
+    uses_login_shell: Annotated[bool, "ENABLE_LOGIN_SHELL"] = False
+    head_pod_name_is_fixed: Annotated[bool, "ENABLE_DETERMINISTIC_HEAD_POD_NAME"] = False
+    uses_ingress_on_openshift: Annotated[bool, "USE_INGRESS_ON_OPENSHIFT"] = False
     is_openshift: bool = False
     has_cert_manager: bool = False
     """What the API server serves, as found at the start."""
-    cluster_domain: str = "cluster.local"
-    max_pods: int = 10_000
+    cluster_domain: Annotated[str, "CLUSTER_DOMAIN"] = "cluster.local"
+    max_pods: Annotated[int, "RAYBUS_MAX_PODS_PER_CLUSTER"] = 10_000
     """Worker pods of one cluster."""
-    max_groups: int = 1_000
+    max_groups: Annotated[int, "RAYBUS_MAX_GROUPS_PER_CLUSTER"] = 1_000
     """Worker groups of one cluster."""
-    max_hosts: int = 2_560
+    max_hosts: Annotated[int, "RAYBUS_MAX_HOSTS_PER_REPLICA"] = 2_560
     """Hosts of one replica; the largest TPU slice has 2,240."""
-    requeue_seconds: int = 300
+    requeue_seconds: Annotated[int, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV"] = 300
     """Seconds between reconciles of a steady cluster; zero or less means none."""
 
     batch_scheduler: BatchSchedulerName = BatchSchedulerName.NONE
@@ -71,36 +73,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":
-        """Read the switches from environment variables."""
-        return cls(
-            gates=gates,
-            injects_init_container=_unless_false(environ, "ENABLE_INIT_CONTAINER_INJECTION"),
-            injects_probes=_unless_false(environ, "ENABLE_PROBES_INJECTION"),
-            drains_gracefully=_if_true(environ, "RAYBUS_GRACEFUL_DRAIN"),
-            cleans_up_redis=_unless_false(environ, "ENABLE_GCS_FT_REDIS_CLEANUP"),
-            deletes_random_pods=_if_true(environ, "ENABLE_RANDOM_POD_DELETE"),
-            head_service_has_cluster_ip=_if_true(environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"),
-            uses_login_shell=_if_true(environ, "ENABLE_LOGIN_SHELL"),
-            head_pod_name_is_fixed=_if_true(environ, "ENABLE_DETERMINISTIC_HEAD_POD_NAME"),
-            uses_ingress_on_openshift=_if_true(environ, "USE_INGRESS_ON_OPENSHIFT"),
-            cluster_domain=environ.get("CLUSTER_DOMAIN") or "cluster.local",
-            max_pods=_integer(environ, "RAYBUS_MAX_PODS_PER_CLUSTER", default=10_000),
-            max_groups=_integer(environ, "RAYBUS_MAX_GROUPS_PER_CLUSTER", default=1_000),
-            max_hosts=_integer(environ, "RAYBUS_MAX_HOSTS_PER_REPLICA", default=2_560),
-            requeue_seconds=_integer(environ, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", default=300),
-        )
+        """Read the switches from environment variables; a value that cannot be meant leaves the default."""
+        read = {
+            field.name: _meant(environ.get(variable, ""), field.default)
+            for field in msgspec.structs.fields(cls)
+            if (variable := variable_of(field))
+        }
+        return cls(gates=gates, **read)
 
 
-def _if_true(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").lower() == "true"
+def variable_of(field: FieldInfo) -> str:
+    """Return the environment variable that a field is annotated with, empty without one."""
+    return next((each for each in get_args(field.type)[1:] if isinstance(each, str)), "")
 
 
-def _unless_false(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").lower() != "false"
-
-
-def _integer(environ: Mapping[str, str], name: str, *, default: int) -> int:
-    try:
-        return int(environ.get(name, ""))
-    except ValueError:
-        return default
+def _meant(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        return text.lower() != "false" if default else text.lower() == "true"
+    if isinstance(default, int):
+        try:
+            return int(text)
+        except ValueError:
+            return default
+    return text or default

@@ -7,13 +7,13 @@ that we do not know are ignored, as there; fields of KubeRay's own process that 
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import structlog
 
 from cluster_reconciler import batch
-from cluster_reconciler.config import BatchSchedulerName, Config
+from cluster_reconciler.config import BatchSchedulerName, Config, variable_of
 from cluster_reconciler.resources import ingress
 from common.api.opaque import Body
 from common.errors import Forbidden, InvalidSpec, Unavailable
@@ -31,7 +31,7 @@ PAUSE: Final = 2.0
 
 
 class OperatorFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The whole file; the fields after `enableBatchScheduler` have no effect here."""
+    """The whole file; the fields after `enableBatchScheduler` have no effect here, and some name the setting that replaces them."""
 
     api_version: Literal["config.ray.io/v1alpha1"]
     kind: Literal["Configuration"]
@@ -43,12 +43,12 @@ class OperatorFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     batch_scheduler: str = ""
     enable_batch_scheduler: bool = False
 
-    metrics_addr: str | None = None
-    probe_addr: str | None = None
-    reconcile_concurrency: int | None = None
-    watch_namespace: str | None = None
-    use_kubernetes_proxy: bool | None = None
-    leader_election_namespace: str | None = None
+    metrics_addr: Annotated[str | None, "RAYBUS_HTTP_PORT"] = None
+    probe_addr: Annotated[str | None, "RAYBUS_HTTP_PORT"] = None
+    reconcile_concurrency: Annotated[int | None, "RAYBUS_WORKERS"] = None
+    watch_namespace: Annotated[str | None, "RAYBUS_WATCH_NAMESPACES"] = None
+    use_kubernetes_proxy: Annotated[bool | None, "RAYBUS_USE_KUBERNETES_PROXY"] = None
+    leader_election_namespace: Annotated[str | None, "RAYBUS_NAMESPACE"] = None
     enable_leader_election: bool | None = None
     log_file: str | None = None
     log_file_encoder: str | None = None
@@ -57,17 +57,6 @@ class OperatorFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     qps: float | None = None
     burst: int | None = None
     delete_ray_job_after_job_finishes: bool | None = None
-
-
-_INSTEAD: Final = {
-    "metricsAddr": "RAYBUS_HTTP_PORT",
-    "probeAddr": "RAYBUS_HTTP_PORT",
-    "reconcileConcurrency": "RAYBUS_WORKERS",
-    "watchNamespace": "RAYBUS_WATCH_NAMESPACES",
-    "useKubernetesProxy": "RAYBUS_USE_KUBERNETES_PROXY",
-    "leaderElectionNamespace": "RAYBUS_NAMESPACE",
-}
-"""Fields without effect here, and the setting that replaces each."""
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
@@ -102,13 +91,9 @@ def parse(text: str, *, path: str) -> OperatorFile:
 
 def without_effect(file: OperatorFile) -> tuple[str, ...]:
     """Return the fields that are set and mean nothing here, each with what to set in its place."""
-    written = msgspec.to_builtins(file)
-    unused = (field.encode_name for field in msgspec.structs.fields(OperatorFile) if field.default is None)
-    return tuple(
-        f"{field} (set {_INSTEAD[field]})" if field in _INSTEAD else field
-        for field in unused
-        if written[field] is not None
-    )
+    fields = (each for each in msgspec.structs.fields(OperatorFile) if each.default is None)
+    unused = {each.encode_name: variable_of(each) for each in fields if getattr(file, each.name) is not None}
+    return tuple(f"{name} (set {instead})" if instead else name for name, instead in unused.items())
 
 
 def apply(config: Config, file: OperatorFile) -> Config:

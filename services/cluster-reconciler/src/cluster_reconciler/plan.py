@@ -26,7 +26,6 @@ from common.feature_gates import Gate
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel, Refuse
-from common.validation import groups
 from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
@@ -76,7 +75,7 @@ def _warn(situation: Situation) -> Continue:
     """Report what is allowed and unwise, or not supported."""
     cluster, config = situation.cluster, situation.config
     found: list[Action] = [
-        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in groups.warnings(cluster)
+        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in cluster_rules.warnings(cluster)
     ]
     found += _unsupported(cluster, cluster_rules.unsupported(cluster))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):

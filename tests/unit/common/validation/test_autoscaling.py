@@ -4,7 +4,6 @@ import pytest
 
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate
-from common.validation import groups
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
@@ -102,4 +101,4 @@ def test_case_11_a_suspended_group_needs_the_gate() -> None:
     ],
 )
 def test_warning(spec: Json, message: str | None) -> None:
-    assert list(groups.warnings(a_ray_cluster(**spec))) == ([] if message is None else [message])
+    assert list(cluster_rules.warnings(a_ray_cluster(**spec))) == ([] if message is None else [message])

@@ -61,7 +61,7 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
     executed = await io.executor.execute(observed.cluster, plan.actions, perform)
     changes_children = any(isinstance(each, Replace | Delete) and not is_of_pod(each) for each in actions)
     if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
-        memory_of(observed.cluster, io).forget_children()
+        memory_of(observed.cluster, io).children.clear()
     _log(executed, list(map(str, actions)), plan.note)
     meta = observed.cluster.metadata
     cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None

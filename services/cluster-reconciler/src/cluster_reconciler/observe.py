@@ -20,7 +20,7 @@ from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner, services
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
-from common.api.meta import ObjectMeta
+from common.api.meta import Items
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
@@ -37,36 +37,32 @@ TRUSTED_FOR: Final = timedelta(seconds=300)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 
 
-class Memory:
+class Memory(msgspec.Struct):
     """What this replica remembers about one RayCluster, of one uid.
 
     Nothing here is needed for a right decision: after a restart, or a hand-over of the key, it is read or learned again.
     """
 
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.has_listed_pods = False
-        """Whether the pods were listed at the API server itself, since the start and since an answer was lost: the state may be old."""
-        self.taken: set[str] = set()
-        """Pod names that we wanted and that belong to others."""
-        self.deleted: set[str] = set()
-        """Pods that we asked to go, by uid."""
-        self.progress_since: datetime | None = None
-        """Since when the progress of some pods has waited for a status update."""
-        self._seen: dict[tuple[Resource, str], tuple[str, datetime]] = {}
+    uid: str
+    has_listed_pods: bool = False
+    """Whether the pods were listed at the API server itself, since the start and since an answer was lost: the state may be old."""
+    taken: set[str] = set()
+    """Pod names that we wanted and that belong to others."""
+    deleted: set[str] = set()
+    """Pods that we asked to go, by uid."""
+    progress_since: datetime | None = None
+    """Since when the progress of some pods has waited for a status update."""
+    children: dict[tuple[Resource, str], tuple[str, datetime]] = {}
+    """What was wanted of each child that was observed, and when; without an entry, the next reconcile reads the child again."""
 
     def saw(self, child: Child, *, now: datetime) -> None:
         """Note that a child is there."""
-        self._seen[child.resource, child.name] = (child.wanted, now)
+        self.children[child.resource, child.name] = (child.wanted, now)
 
     def trusts(self, child: Child, *, now: datetime) -> bool:
         """Return whether a child was observed lately, with the same wanted content."""
-        wanted, seen = self._seen.get((child.resource, child.name), ("", None))
+        wanted, seen = self.children.get((child.resource, child.name), ("", None))
         return seen is not None and wanted == child.wanted and now - seen < TRUSTED_FOR
-
-    def forget_children(self) -> None:
-        """Forget which children were observed, so that the next reconcile reads them again."""
-        self._seen.clear()
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +80,6 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
         """Drop what is remembered of a cluster that is gone."""
         self.memories.pop(key, None)
         self.metrics.forget(key)
-
-
-class PodList(msgspec.Struct, frozen=True):
-    """The answer to a list of pods."""
-
-    items: list[Pod]
-    metadata: ObjectMeta = ObjectMeta()
 
 
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
@@ -165,7 +154,7 @@ def selector(cluster: RayCluster) -> str:
 
 def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
     """Put the state right by a list of the cluster's pods from the API server."""
-    meta, listed = cluster.metadata, msgspec.json.decode(answer, type=PodList)
+    meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
     version, present = version_of(listed.metadata), {pod.metadata.uid for pod in listed.items}
     for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
         if known.metadata.uid not in present and version_of(known.metadata) <= version:

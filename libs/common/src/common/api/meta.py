@@ -22,12 +22,6 @@ class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """A part of an API object: absent fields are None or empty, unknown fields are passed over."""
 
 
-class Items(msgspec.Struct, Generic[T], frozen=True):
-    """The answer to a list of objects."""
-
-    items: list[T] = []
-
-
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     """The object that another one belongs to."""
 
@@ -59,6 +53,13 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     def namespaced_name(self) -> str:
         """Return `<namespace>/<name>`."""
         return f"{self.namespace}/{self.name}"
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    """The answer to a list of objects."""
+
+    items: list[T] = []
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ another; the third one is made for clusters that ask for it themselves.
 Behaviour: spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 106-109.
 """
 
-import copy
 from typing import Final
 
 from cluster_reconciler.config import Config
@@ -44,47 +43,26 @@ def head_list_labels(cluster: RayCluster) -> dict[str, str]:
 
 
 def build_head(cluster: RayCluster, config: Config) -> Body:
-    """Build the head Service, from the user's own when there is one."""
-    group = cluster.spec.head_group_spec
-    template = pod_json.body(group.template, "metadata")
+    """Build the head Service; of the user's own one all is kept but name, selector, labels and owner, and our ports follow its ports."""
+    group, given = cluster.spec.head_group_spec, cluster.spec.head_group_spec.head_service or {}
+    metadata, own = pod_json.body(given, "metadata"), pod_json.body(given, "spec")
+    of_pod = pod_json.mapping(pod_json.body(group.template, "metadata"), "labels")
     selector = {
         **head_list_labels(cluster),
-        labels.APP_NAME: pod_json.mapping(template, "labels").get(labels.APP_NAME, labels.KUBERAY),
+        labels.APP_NAME: of_pod.get(labels.APP_NAME, labels.KUBERAY),
         labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
     }
     numbers = {"metrics": ports.METRICS, **service_ports.of_head(cluster.raw_spec)}
-    entries: list[Body] = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
-    if group.head_service is not None:
-        return _from_users_own(cluster, group.head_service, selector, entries)
-    spec: Body = {"selector": selector, "ports": entries}
-    if group.service_type:
-        spec["type"] = group.service_type
-    if group.service_type in {"", "ClusterIP"} and not config.head_service_has_cluster_ip:
+    entries = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
+    spec: Body = {**own, "selector": selector, "ports": [*pod_json.bodies(own, "ports"), *entries]}
+    if kind := pod_json.text(own, "type") or group.service_type:
+        spec["type"] = kind
+    if group.head_service is None and kind in {"", "ClusterIP"} and not config.head_service_has_cluster_ip:
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
-    name, annotations = head_name(cluster), dict(cluster.spec.head_service_annotations or {})
-    return owner.child(cluster, SERVICE, name=name, labels=dict(selector), annotations=annotations, spec=spec)
-
-
-def _from_users_own(cluster: RayCluster, own: Body, selector: dict[str, str], entries: list[Body]) -> Body:
-    """Keep the user's Service but for name, selector, labels and owner; our ports follow theirs."""
-    service = copy.deepcopy(own)
-    service |= {"apiVersion": SERVICE.api_version, "kind": SERVICE.kind}
-    metadata = pod_json.ensure_body(service, "metadata")
+    marks = pod_json.mapping(metadata, "labels") | selector
     annotations = pod_json.mapping(metadata, "annotations") | (cluster.spec.head_service_annotations or {})
-    metadata |= {
-        "name": head_name(cluster),
-        "namespace": cluster.metadata.namespace,
-        "labels": pod_json.mapping(metadata, "labels") | selector,
-        "ownerReferences": owner.references(cluster),
-    }
-    if annotations:
-        metadata["annotations"] = annotations
-    spec = pod_json.ensure_body(service, "spec")
-    spec["selector"] = selector
-    pod_json.ensure_list(spec, "ports").extend(entries)
-    if wanted_type := pod_json.text(spec, "type") or cluster.spec.head_group_spec.service_type:
-        spec["type"] = wanted_type
-    return service
+    built = owner.child(cluster, SERVICE, name=head_name(cluster), labels=marks, annotations=annotations, spec=spec)
+    return {**given, **built, "metadata": {**metadata, **built["metadata"]}}
 
 
 def build_headless(cluster: RayCluster) -> Body:

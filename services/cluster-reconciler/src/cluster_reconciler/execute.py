@@ -40,7 +40,6 @@ from common.runtime.actions import (
 from common.runtime.cache import version_of
 from common.runtime.executor import Executed
 from common.runtime.writer import Writer
-from common.validation import ray_cluster as cluster_rules
 
 log = structlog.get_logger()
 
@@ -172,7 +171,6 @@ def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: dateti
     violation = compute.head_violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
         return StatusPlan(fault=violation)
-    outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster))
     status = compute.compute(observed, outcome, now=now, has_conditions=has_conditions)
     memory = memory_of(cluster, io)
     gathered_since, memory.progress_since = memory.progress_since, None

@@ -113,8 +113,8 @@ NO_PODS: Json = {"podSelector": {"matchLabels": {}}}
 ALL_PODS: Json = {"podSelector": {}}
 STORED: list[tuple[Json, Json]] = [
     ({"from": [], "ports": None}, {}),
-    ({"to": [NO_PODS]}, {"to": [ALL_PODS]}),
-    ({"to": [{"namespaceSelector": {}}]}, {"to": [{"namespaceSelector": {}}]}),
+    ({"from": [NO_PODS]}, {"from": [ALL_PODS]}),
+    ({"from": [{"namespaceSelector": {}}]}, {"from": [{"namespaceSelector": {}}]}),
 ]
 
 

@@ -6,8 +6,11 @@ added: where egress is denied, the user's rules have to allow it. Behaviour: spe
 
 from typing import Final, cast
 
+import msgspec
+
 from cluster_reconciler.resources import owner
 from common import labels, ports
+from common.api import go_json
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import NetworkPolicyConfig, PolicyRules, RayCluster
 from common.kube.resources import NETWORK_POLICY
@@ -45,10 +48,10 @@ def _policy(
     spec: Body = {"podSelector": {"matchLabels": selector}, "policyTypes": []}
     if mode in {_DENY_ALL, "DenyAllIngress"}:
         spec["policyTypes"].append("Ingress")
-        spec["ingress"] = [{"from": [among]}, *ingress, *_stored(rules and rules.ingress_rules)]
+        spec["ingress"] = [{"from": [among]}, *ingress, *_stored("Ingress", rules and rules.ingress_rules)]
     if mode in {_DENY_ALL, "DenyAllEgress"}:
         spec["policyTypes"].append("Egress")
-        spec["egress"] = [{"to": [among]}, *_stored(rules and rules.egress_rules)]
+        spec["egress"] = [{"to": [among]}, *_stored("Egress", rules and rules.egress_rules)]
     own = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group, **labels.BY_OPERATOR}
     return owner.child(cluster, NETWORK_POLICY, name=name, labels=own, spec=spec)
 
@@ -65,21 +68,10 @@ def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
     return ({"from": [{"podSelector": {"matchLabels": pods}}], "ports": [{"protocol": "TCP", "port": port}]},)
 
 
-def _stored(rules: list[Json] | None) -> list[Json]:
-    """Return a user's rules as the API server stores them: without empty lists, each port with its protocol."""
-    kept = cast("list[Json]", _without_empty(rules or []))
-    for rule in kept:
-        for port in rule.get("ports", []):
-            port.setdefault("protocol", "TCP")
+def _stored(direction: str, rules: list[Json] | None) -> list[Json]:
+    """Return a user's rules of `Ingress` or `Egress` as the API server stores them: without empty lists, each port with its protocol."""
+    go_type = f"networking/v1.NetworkPolicy{direction}Rule"
+    kept: list[Json] = [msgspec.json.decode(go_json.encode(go_type, rule)) for rule in rules or []]
+    for port in (each for rule in kept for each in rule.get("ports", [])):
+        port.setdefault("protocol", "TCP")
     return kept
-
-
-def _without_empty(value: object) -> object:
-    if isinstance(value, dict):
-        fields = {name: _without_empty(each) for name, each in cast("Json", value).items()}
-        return {
-            name: each
-            for name, each in fields.items()
-            if each is not None and each != [] and not (name == "matchLabels" and each == {})
-        }
-    return [_without_empty(each) for each in cast("list[object]", value)] if isinstance(value, list) else value

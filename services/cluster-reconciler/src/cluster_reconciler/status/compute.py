@@ -22,10 +22,10 @@ from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
 from common.conditions import ConditionUpdate
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
+from common.validation import ray_cluster as cluster_rules
 
-_IGNORED: Final = {"last_update_time", "observed_generation", "state_transition_times"} | {
-    f"desired_{resource}" for resource in ("cpu", "memory", "gpu", "tpu")
-}
+_AMOUNTS: Final = ("desired_cpu", "desired_memory", "desired_gpu", "desired_tpu")
+_IGNORED: Final = ("last_update_time", "observed_generation", "state_transition_times", *_AMOUNTS)
 """What does not count on its own, as in KubeRay: it is written along with what does."""
 _PROGRESS: Final = ("ready_worker_replicas", "available_worker_replicas", "head", "endpoints")
 _REPORTED_AT_ONCE: Final = (
@@ -47,8 +47,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The first failure, one that concerns pods before others."""
     is_clean: bool = True
     """Whether nothing failed and nothing is left to finish."""
-    unsupported: str = ""
-    """What the spec asks for and we do not do yet."""
 
 
 def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditions: bool) -> RayClusterStatus:
@@ -109,9 +107,9 @@ def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence
     if not is_suspended and not observed.holds(ConditionType.PROVISIONED):
         updates.append(provisioned(observed))
     known = suspended(conditions.updated(known, *updates, now=now), observed, now=now)
-    if not outcome.unsupported:
+    if not (problem := cluster_rules.unsupported(observed.cluster)):
         return conditions.without(known, ConditionType.UNSUPPORTED)
-    update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", ReplicaFailure.UNSUPPORTED, outcome.unsupported)
+    update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", ReplicaFailure.UNSUPPORTED, problem)
     return conditions.updated(known, update, now=now)
 
 
@@ -214,8 +212,15 @@ def _endpoints(observed: Observed) -> dict[str, str] | None:
 
 def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
     """Return whether two statuses differ in anything that counts."""
-    unset = {name: getattr(RayClusterStatus(), name) for name in _IGNORED}
-    return msgspec.structs.replace(old, **unset) != msgspec.structs.replace(new, **unset)
+    return _unset(old, _IGNORED) != _unset(new, _IGNORED)
+
+
+def _unset(status: RayClusterStatus, fields: Sequence[str], *kinds: ConditionType) -> RayClusterStatus:
+    """Return a status without some fields and conditions."""
+    kept = conditions.without(status.conditions, *kinds)
+    return msgspec.structs.replace(
+        status, conditions=kept, **{each: getattr(RayClusterStatus(), each) for each in fields}
+    )
 
 
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
@@ -232,9 +237,4 @@ def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
         and new.available_worker_replicas >= old.available_worker_replicas
     )
     kinds = (ConditionType.HEAD_POD_READY,) if conditions.is_true(new.conditions, ConditionType.HEAD_POD_READY) else ()
-    unset = {name: getattr(RayClusterStatus(), name) for name in _PROGRESS}
-    before, after = (
-        msgspec.structs.replace(each, **unset, conditions=conditions.without(each.conditions, *kinds))
-        for each in (old, new)
-    )
-    return grew and not has_changed(before, after)
+    return grew and _unset(old, _IGNORED + _PROGRESS, *kinds) == _unset(new, _IGNORED + _PROGRESS, *kinds)

@@ -1,9 +1,10 @@
 """The state stream from its writer's side, in memory: it checks sequences as the server does."""
 
 import asyncio
+from collections.abc import Mapping
 
 from common import errors
-from common.bus import subjects
+from common.bus import messages, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from watcher.ports import Entry, StreamIdentity
@@ -54,7 +55,9 @@ class FakeStateStream:
             self.entries.pop(subject, None)
             self.purged.append(subject)
 
-    async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
+    async def publish(
+        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+    ) -> int:
         await asyncio.sleep(0)
         await self.flows.wait()
         if self.failures:
@@ -67,7 +70,7 @@ class FakeStateStream:
             raise errors.Conflict("wrong last sequence")
         self._sequence += 1
         self._ids[message_id] = self._sequence
-        self.put(subject, message, self._sequence)
+        self.put(subject, messages.decode(subject, headers, payload), self._sequence)
         if self.answers_lost:
             self.answers_lost -= 1
             raise errors.Unavailable("no answer")

@@ -1,7 +1,7 @@
 """The stream comes to hold what was put, in order, and never what somebody newer has overwritten."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from common import errors
 from common.bus import subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.messages import Gone, Quarantined, State
 from common.bus.sharding import Place, Tree
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
@@ -266,10 +266,12 @@ async def test_a_full_stream_is_not_asked_for_each_state_that_waits(monkeypatch:
     asked = 0
     publish = stream.publish
 
-    async def counted(subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
+    async def counted(
+        subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+    ) -> int:
         nonlocal asked
         asked += 1
-        return await publish(subject, message, expected=expected, message_id=message_id)
+        return await publish(subject, payload, headers, expected=expected, message_id=message_id)
 
     monkeypatch.setattr(stream, "publish", counted)
     async with working(stream) as (outbox, _):

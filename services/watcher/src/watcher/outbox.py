@@ -157,7 +157,10 @@ class Outbox:
             name = f"{subject}@{version}@{expected}@{self._run}-{put.ticket}"
             sequence: int | None = None
             try:
-                sequence = await self._stream.publish(subject, message, expected=expected, message_id=name)
+                wire = messages.encode(message)
+                sequence = await self._stream.publish(
+                    subject, wire.payload, wire.headers, expected=expected, message_id=name
+                )
             except errors.Conflict:
                 is_unanswered = False
                 metrics.CONFLICTS.inc()

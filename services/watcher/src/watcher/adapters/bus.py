@@ -16,12 +16,14 @@ from watcher.ports import Entry, StreamIdentity
 
 
 class NatsStream:
-    """The state stream as its only writer sees it; `may_write` is asked before each publish."""
+    """The state stream as its only writer sees it; `may_write` is asked before each message that is stored or purged."""
 
     def __init__(self, bus: Bus, installation: Installation, *, may_write: Callable[[], bool]) -> None:
         self._bus = bus
         self._installation = installation
         self._may_write = may_write
+        self.publish = bus.publish
+        bus.guard(self._check_lease)
 
     async def until_lost(self) -> str:
         return await (await self._bus.session()).until_lost()
@@ -91,16 +93,13 @@ class NatsStream:
         return message if isinstance(message, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:
-        if not self._may_write():
-            raise errors.Unavailable("another watcher may lead by now")
+        self._check_lease()
         request = {"filter": subject, "seq": up_to + 1}
         await self._bus.api(f"STREAM.PURGE.{subjects.STATE_STREAM}", request, dict[str, object])
 
-    async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
-        wire = messages.encode(message)
+    def _check_lease(self) -> None:
         if not self._may_write():
             raise errors.Unavailable("another watcher may lead by now")
-        return await self._bus.publish(subject, wire.payload, wire.headers, expected=expected, message_id=message_id)
 
 
 def _entry(stored: Stored) -> Entry:

@@ -20,12 +20,12 @@ import structlog
 
 from common import errors
 from common.bus import subjects
-from common.bus.consumer import Delivery, Pull, pulling
 from common.bus.nats import Bus
 from common.clock import Clock
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import CloudEvent, Data
 from notifications import metrics, request, templates
+from notifications.durable_consumer import Delivery, Pull, pulling
 from notifications.request import Answer, Drop
 from notifications.settings import Destination, Notifications
 

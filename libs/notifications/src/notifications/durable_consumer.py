@@ -1,0 +1,109 @@
+"""A durable pull consumer, message by message: a message is the reader's until it is acknowledged, or not extended in time.
+
+That needs no right but those of a named subscriber: to ask about its consumer, to read from it, and to acknowledge.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from common import errors
+from common.bus.consumer import NANOSECONDS, position_of
+from common.bus.nats import Bus
+from common.bus.session import Incoming, Session, status_of
+
+EXPIRES_SECONDS: Final = 20
+"""How long the server holds a request that it has no message for."""
+GRACE_SECONDS: Final = 5.0
+_REQUEST: Final = msgspec.json.encode({"batch": 1, "expires": EXPIRES_SECONDS * NANOSECONDS})
+_EXPIRED: Final = "408"
+_NO_RESPONDERS: Final = "503"
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waits for its acknowledgement."""
+
+    subject: str
+    payload: bytes
+    reply: str
+    """The subject of acknowledgements."""
+    count: int
+    """How often it was delivered, this time included."""
+    stored_at: datetime
+
+
+class _Info(msgspec.Struct, frozen=True):
+    created: datetime
+
+
+class Pull:
+    """A durable consumer over one connection."""
+
+    def __init__(self, bus: Bus, session: Session, consumer: str, created: datetime) -> None:
+        self.created = created
+        """When the consumer was made."""
+        self.inbox = f"{session.inbox}.pull"
+        self.received: asyncio.Queue[Incoming | str] = asyncio.Queue()
+        """Messages, and the reason at the end of the connection."""
+        self._bus = bus
+        self._session = session
+        self._consumer = consumer
+
+    async def next(self) -> Delivery:
+        """Wait for a message, however long; raise `Retryable` when the connection or the consumer is gone."""
+        while True:
+            await self._session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", _REQUEST, reply=self.inbox)
+            try:
+                async with asyncio.timeout(EXPIRES_SECONDS + GRACE_SECONDS):
+                    message = await self.received.get()
+            except TimeoutError:
+                raise errors.Unavailable(f"NATS does not answer for consumer {self._consumer}") from None
+            if isinstance(message, str):
+                raise errors.Unavailable(message)
+            status = status_of(message)
+            if not status:
+                break
+            if status == _NO_RESPONDERS:
+                raise errors.NotFound(f"consumer {self._consumer} does not exist")
+            if status != _EXPIRED:
+                text = (message.headers or {}).get("Description", status)
+                raise errors.Unavailable(f"the server ended a request to consumer {self._consumer}: {text}")
+        count, _, _, nanoseconds, _ = position_of(message.reply)
+        at = datetime.fromtimestamp(int(nanoseconds) / NANOSECONDS, tz=UTC)
+        subject, payload, reply = message.subject, message.data, message.reply
+        return Delivery(subject=subject, payload=payload, reply=reply, count=int(count), stored_at=at)
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Have the server record that a message is done, and wait until it has; it does not come again."""
+        await self._bus.current.request(delivery.reply, b"+ACK")
+
+    async def extend(self, delivery: Delivery) -> None:
+        """Begin the time anew after which the server delivers a message again."""
+        await self._session.publish(delivery.reply, b"+WPI")
+
+    async def release(self, delivery: Delivery) -> None:
+        """Have the server deliver a message again at once, to the next reader."""
+        await self._session.publish(delivery.reply, b"-NAK")
+
+
+@contextlib.asynccontextmanager
+async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
+    """Read a consumer over the connection that stands, or the next one; raise `NotFound` if it does not exist."""
+    session = await bus.session()
+    name = f"{stream}.{consumer}"
+    pull = Pull(bus, session, name, (await bus.api(f"CONSUMER.INFO.{name}", None, _Info)).created)
+
+    async def receive(message: Incoming) -> None:
+        pull.received.put_nowait(message)
+
+    end = await session.listen(pull.inbox, receive)
+    forget = session.when_lost(pull.received.put_nowait)
+    try:
+        yield pull
+    finally:
+        forget()
+        await end()

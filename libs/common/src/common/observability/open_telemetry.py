@@ -10,14 +10,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import msgspec
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanContext
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -46,22 +46,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     links: list[str] = []
 
 
-class FileExporter(SpanExporter):
-    """Appends to a file that other processes append to as well: each batch is one write."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._encoder = msgspec.json.Encoder()
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        lines = b"".join(self._encoder.encode(_line(span)) + b"\n" for span in spans)
-        is_whole = os.write(self._file, lines) == len(lines)
-        return SpanExportResult.SUCCESS if is_whole else SpanExportResult.FAILURE
-
-    def shutdown(self) -> None:
-        os.close(self._file)
-
-
 class Ids(RandomIdGenerator):
     """Random ids, but for the one span that a traceparent names."""
 
@@ -77,7 +61,10 @@ class Ids(RandomIdGenerator):
 class Spans:
     """Takes spans and hands them on, without ever holding up the caller."""
 
-    def __init__(self, resource: Resource, exporters: Sequence[tuple[SpanExporter, float | None]]) -> None:
+    def __init__(
+        self, resource: Resource, exporters: Sequence[tuple[SpanExporter, float | None]], file: TextIO | None
+    ) -> None:
+        self._file = file
         self._ids = Ids()
         # The sampler's variables are read by the provider; it must not wait for a collector when the process ends.
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
@@ -115,14 +102,17 @@ class Spans:
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(END_SECONDS)
+        if self._file is not None:
+            self._file.close()
 
 
 def recorder(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Spans:
     """Return the recorder of a service's spans; raise `InvalidSpec` for what cannot be meant."""
-    exporters: list[tuple[SpanExporter, float | None]] = []
+    exporters, lines = list[tuple[SpanExporter, float | None]](), None
     if file is not None:
         try:
-            exporters.append((FileExporter(file), FILE_DELAY_MS))
+            lines = file.open("a", buffering=1)  # each line is one write: other processes append to it as well
+            exporters.append((ConsoleSpanExporter(out=lines, formatter=_line), FILE_DELAY_MS))
         except OSError as problem:
             raise errors.InvalidSpec(
                 f"RAYBUS_TRACES={str(file)!r}: {problem.strerror}; name a file that may be written"
@@ -131,7 +121,7 @@ def recorder(service: str, *, file: Path | None, environment: Mapping[str, str])
     named: dict[str, str] = {SERVICE_INSTANCE_ID: str(os.getpid())}
     if "OTEL_SERVICE_NAME" not in environment:
         named[SERVICE_NAME] = f"raybus-{service}"
-    return Spans(Resource.create(named), exporters)
+    return Spans(Resource.create(named), exporters, lines)
 
 
 def _below(traceparent: str) -> Context:
@@ -164,10 +154,10 @@ def _asked_for(environment: Mapping[str, str]) -> list[SpanExporter]:
     return [OTLPSpanExporter()]
 
 
-def _line(span: ReadableSpan) -> Line:
+def _line(span: ReadableSpan) -> str:
     context = span.get_span_context()
     attributes = span.resource.attributes
-    return Line(
+    line = Line(
         service=str(attributes.get(SERVICE_NAME, "")),
         instance=str(attributes.get(SERVICE_INSTANCE_ID, "")),
         name=span.name,
@@ -179,3 +169,4 @@ def _line(span: ReadableSpan) -> Line:
         attributes={name: str(value) for name, value in (span.attributes or {}).items()},
         links=[f"{link.context.trace_id:032x}" for link in span.links],
     )
+    return f"{msgspec.json.encode(line).decode()}\n"

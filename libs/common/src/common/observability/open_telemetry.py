@@ -106,7 +106,7 @@ class Spans:
             self._file.close()
 
 
-def recorder(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Spans:
+def recorder(service: str, *, file: Path | None, environment: Mapping[str, str], exporter: str) -> Spans:
     """Return the recorder of a service's spans; raise `InvalidSpec` for what cannot be meant."""
     exporters, lines = list[tuple[SpanExporter, float | None]](), None
     if file is not None:
@@ -117,7 +117,7 @@ def recorder(service: str, *, file: Path | None, environment: Mapping[str, str])
             raise errors.InvalidSpec(
                 f"RAYBUS_TRACES={str(file)!r}: {problem.strerror}; name a file that may be written"
             ) from problem
-    exporters += [(each, None) for each in _asked_for(environment)]
+    exporters += [(each, None) for each in _named(exporter, environment)]
     named: dict[str, str] = {SERVICE_INSTANCE_ID: str(os.getpid())}
     if "OTEL_SERVICE_NAME" not in environment:
         named[SERVICE_NAME] = f"raybus-{service}"
@@ -129,10 +129,8 @@ def _below(traceparent: str) -> Context:
     return TraceContextTextMapPropagator().extract({"traceparent": traceparent}, Context())
 
 
-def _asked_for(environment: Mapping[str, str]) -> list[SpanExporter]:
-    """Return what OpenTelemetry's own variables ask for."""
-    has_endpoint = any(name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT") for name in environment)
-    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() or ("otlp" if has_endpoint else "none")
+def _named(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
+    """Return the exporter of a name that OpenTelemetry has; there is none for `none`."""
     if exporter not in _EXPORTERS:
         raise errors.InvalidSpec(f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(_EXPORTERS)}")
     if exporter != "otlp":

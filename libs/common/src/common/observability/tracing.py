@@ -37,7 +37,8 @@ _NOTHING: Final = nullcontext()
 @contextmanager
 def configured(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Generator[None]:
     """Trace for the length of a block, if a file or the `OTEL_*` variables of OpenTelemetry ask for it."""
-    if file is None and not is_asked_for(environment):
+    exporter = exporter_of(environment)
+    if file is None and exporter == "none":
         yield
         return
     try:
@@ -47,7 +48,7 @@ def configured(service: str, *, file: Path | None, environment: Mapping[str, str
         raise errors.InvalidSpec(
             f"{why} asks for traces, and {problem.name} is not installed; install opentelemetry-sdk or unset it"
         ) from problem
-    _switch.recorder = open_telemetry.recorder(service, file=file, environment=environment)
+    _switch.recorder = open_telemetry.recorder(service, file=file, environment=environment, exporter=exporter)
     try:
         yield
     finally:
@@ -55,14 +56,13 @@ def configured(service: str, *, file: Path | None, environment: Mapping[str, str
         _switch.recorder = None
 
 
-def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables want traces."""
+def exporter_of(environment: Mapping[str, str]) -> str:
+    """Return the exporter that OpenTelemetry's own variables ask for; `none` for none."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
-    if exporter:
-        return exporter != "none"
-    return any(environment.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT", "").strip() for which in ("", "TRACES_"))
+        return "none"
+    endpoints = (environment.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT", "") for which in ("", "TRACES_"))
+    default = "otlp" if any(each.strip() for each in endpoints) else "none"
+    return environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() or default
 
 
 def is_on() -> bool:

@@ -26,6 +26,8 @@ async def test_a_new_cluster_gets_its_service_then_its_head_then_its_workers() -
     kinds = [text.rsplit("-", 1)[0] for text in harness.kube.writes()]
     assert kinds[:5] == ["create Service c-head", "create Pod c-head"] + 3 * ["create Pod c-g-worker"]
     assert harness.reasons() == ["CreatedService", "CreatedHeadPod", "CreatedWorkerPod"]
+    sources = {each.body["reportingController"] for each in harness.kube.requests if each.kind == "Event"}
+    assert sources == {"raybus.io/cluster-reconciler"}
 
 
 @pytest.mark.acceptance("raycluster", 111)

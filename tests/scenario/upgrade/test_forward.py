@@ -324,3 +324,15 @@ async def test_a_route_that_somebody_deletes_comes_back_as_it_was() -> None:
 def message_of(config: Json) -> str:
     """Return what differs between versions of the application."""
     return config["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+
+
+async def test_each_event_names_the_service_that_acts() -> None:
+    harness = await a_running_pair()
+    await upgraded(harness, upgradeStrategy=FAST)
+    written = [each.body for each in harness.kube.requests if (each.verb, each.kind) == ("create", "Event")]
+    acting: dict[str, set[str]] = {}
+    for each in written:
+        acting.setdefault(each["reportingController"], set()).add(each["reason"])
+    assert set(acting) == {"raybus.io/service-reconciler", "raybus.io/traffic-manager"}
+    assert "CreatedRayCluster" in acting["raybus.io/service-reconciler"] - acting["raybus.io/traffic-manager"]
+    assert "UpdatedHTTPRoute" in acting["raybus.io/traffic-manager"] - acting["raybus.io/service-reconciler"]

@@ -33,7 +33,7 @@ from common.runtime.reconciler import Reconciler
 from common.settings import Settings
 
 CONTROLLER: Final = "raycluster"
-EVENT_SOURCE: Final = "raycluster-controller"
+EVENT_SOURCE: Final = "raybus.io/cluster-reconciler"
 KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service, "Job": Job}
 
 
@@ -46,8 +46,7 @@ class App(replica.App, frozen=True, kw_only=True):
 def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registry: CollectorRegistry = REGISTRY) -> App:
     """Put the reconciler together."""
     cache = Cache()
-    source = f"{EVENT_SOURCE}-{instance}"
-    events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=source, clock=clock)
+    events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock)
     ports = Ports(
         kube=kube,
         cache=cache,

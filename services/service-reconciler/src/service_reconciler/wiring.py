@@ -41,7 +41,7 @@ from service_reconciler.publisher import Bus, Publisher
 from service_reconciler.settings import Config, config_of
 
 CONTROLLER: Final = "rayservice"
-EVENT_SOURCE: Final = "rayservice-controller"
+EVENT_SOURCE: Final = "raybus.io/service-reconciler"
 KINDS: Final[dict[str, type[Object]]] = {
     "RayService": RayService,
     "RayCluster": RayCluster,
@@ -71,8 +71,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     if registry is not None:
         registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
     revisions = Revisions(kube, cache)
-    source = f"{EVENT_SOURCE}-{instance}"
-    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=source, clock=clock)
+    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     lookup = Lookup(kube, cache, clock)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
     executor = Executor(kube, cache, events, views=KINDS, clock=clock)

@@ -34,7 +34,7 @@ from traffic_manager.observe import Observer
 from traffic_manager.plan import make_guard_plan, make_plan
 
 CONTROLLER: Final = "traffic"
-EVENT_SOURCE: Final = "rayservice-controller"
+EVENT_SOURCE: Final = "raybus.io/traffic-manager"
 """KubeRay's component name, so that readers of these Events need not know which service wrote them."""
 KINDS: Final[dict[str, type[Object]]] = {
     "RayService": RayService,
@@ -53,8 +53,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
     revisions = Revisions(kube, cache)
-    source = f"traffic-manager-{instance}"
-    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=source, clock=clock)
+    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     observer = Observer(cache, kube, serve, revisions, clock=clock)
     executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(executor, ConfigWriter(serve, revisions), reads=observer)

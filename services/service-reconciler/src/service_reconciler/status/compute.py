@@ -48,8 +48,8 @@ def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus
 
 
 def differs(old: RayServiceStatus, new: RayServiceStatus) -> bool:
-    """Return whether a status is written; copies of cluster statuses and the time of writing alone are not."""
-    return _essence(old) != _essence(new)
+    """Return whether a status is written; the time of writing and what is new in copies of cluster statuses wait for the next write."""
+    return _essence(old) != _essence(new) or not _copied(old) <= _copied(new)
 
 
 def _essence(status: RayServiceStatus) -> RayServiceStatus:
@@ -60,6 +60,13 @@ def _essence(status: RayServiceStatus) -> RayServiceStatus:
     return msgspec.structs.replace(
         status, last_update_time=None, active_service_status=active, pending_service_status=pending
     )
+
+
+def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
+    held = (status.active_service_status, status.pending_service_status)
+    return {
+        (each.ray_cluster_name, kept.type, kept.status) for each in held for kept in each.ray_cluster_status.conditions
+    }
 
 
 def stamped(status: RayServiceStatus, *, now: datetime) -> RayServiceStatus:

@@ -5,6 +5,7 @@ released versions instead. Its programs are 15 lines around the packages that ho
 """
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -177,6 +178,14 @@ MANIFESTS: dict[str, Manifests] = {
         ),
     )
 }
+
+
+def by_group(names: Sequence[str]) -> list[list[Program]]:
+    """Return the programs by their module, modules and programs in the order of `names`."""
+    groups: dict[str, list[Program]] = {}
+    for name in names:
+        groups.setdefault(PROGRAMS[name].group, []).append(PROGRAMS[name])
+    return list(groups.values())
 
 
 def module_file(group: str, upstream: str) -> str:

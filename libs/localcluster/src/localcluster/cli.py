@@ -63,7 +63,20 @@ def up(
         bool,
         typer.Option("--control-plane-only", help="API server and controllers alone, in 3 s, without root: no pods."),
     ] = False,
-    gateway: Annotated[bool, typer.Option(help="Run Envoy Gateway and the GatewayClass eg (driver built).")] = True,
+    gateway: Annotated[
+        bool,
+        typer.Option(
+            help="Run Envoy Gateway and the GatewayClass eg (driver built); a running cluster gets them, too."
+        ),
+    ] = True,
+    gateway_api: Annotated[
+        bool,
+        typer.Option("--gateway-api", help="With --no-gateway: the CRDs of the Gateway API, for a gateway later."),
+    ] = False,
+    load_images: Annotated[
+        list[Path] | None,
+        typer.Option("--load", help="An image archive that a new node loads while it starts (driver built)."),
+    ] = None,
     crds: Annotated[
         Path | None, typer.Option(help="Folder of CRDs to install first; default: deploy/crds of this checkout.")
     ] = None,
@@ -81,6 +94,8 @@ def up(
             kubeconfig=kubeconfig,
             crds=_crds(crds, given),
             gateway=gateway and not control_plane_only,
+            gateway_api=gateway_api,
+            images=load_images or (),
             port=port,
         )
         with _locked(layout):

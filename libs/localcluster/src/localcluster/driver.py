@@ -40,6 +40,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     crds: Path | None = None
     gateway: bool = True
+    gateway_api: bool = False
+    """Install the CRDs of the Gateway API also without a gateway, for a later `up` that adds it."""
+    images: Sequence[Path] = ()
+    """Image archives that a new node imports while it starts."""
     port: int = 0
     """Where the API server is reached on this machine; 0 lets the kernel choose."""
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from typing_extensions import override
 
 from localcluster import binaries, debian_packages, kubeconfig, preflight, record, settings
@@ -12,11 +13,13 @@ from localcluster.binaries import Binaries
 from localcluster.driver import Command, Driver, Request
 from localcluster.errors import ClusterError
 from localcluster.images import builder
-from localcluster.node import container_runtime, namespaces, startup
+from localcluster.node import container_runtime, gateway, namespaces, startup
 from localcluster.node.namespaces import Namespaces
 from localcluster.progress import Progress
 from localcluster.record import Record
 from localcluster.settings import Layout
+
+_GATEWAY_IMAGES = ("envoy", "envoy-gateway")
 
 
 class Built(Driver):
@@ -25,9 +28,9 @@ class Built(Driver):
     @override
     async def up(self, request: Request, progress: Progress) -> Record:
         """Get programs and images, then start the node, unless it runs already."""
-        running = await _running(request, progress)
+        running = await _running(request)
         if running is not None:
-            return running
+            return await _with_gateway(running, request, progress)
         preflight.check(request.layout.state)
         await asyncio.to_thread(debian_packages.install, preflight.PACKAGES, progress)
         programs = await binaries.obtain(_programs(request), request.settings, progress)
@@ -58,12 +61,35 @@ class Built(Driver):
 
 
 def _programs(request: Request) -> list[str]:
-    return [*binaries.NODE, *(binaries.GATEWAY if request.gateway else ())]
+    definitions = [binaries.GATEWAY_CRDS] if request.gateway_api else []
+    return [*binaries.NODE, *(binaries.GATEWAY if request.gateway else definitions)]
+
+
+async def _with_gateway(known: Record, request: Request, progress: Progress) -> Record:
+    """Add Envoy Gateway to a running node that has none, if it is wanted."""
+    if known.gateway or not request.gateway:
+        return known
+    obtained = await binaries.obtain(binaries.GATEWAY, request.settings, progress)
+    images = await _images(_GATEWAY_IMAGES, request, obtained, progress)
+    node = _node(known.name)
+    with progress.step("importing the gateway's images", estimate=5):
+        await container_runtime.import_images(node, request.layout.images, images)
+    programs = Binaries(paths={**known.binaries, **obtained.paths})
+    async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
+        with progress.step("starting Envoy Gateway", estimate=12):
+            await gateway.start(api, node, programs, request.layout)
+    extended = msgspec.structs.replace(known, gateway=True, binaries=programs.paths)
+    record.write(request.layout, extended)
+    return extended
 
 
 async def _image_files(request: Request, programs: Binaries, progress: Progress) -> list[Path]:
     """Return the archives of the images that the node itself needs."""
-    targets = ["pause", *(("envoy", "envoy-gateway") if request.gateway else ())]
+    targets = ["pause", *(_GATEWAY_IMAGES if request.gateway else ())]
+    return await _images(targets, request, programs, progress)
+
+
+async def _images(targets: Sequence[str], request: Request, programs: Binaries, progress: Progress) -> list[Path]:
     checkout = request.settings.checkout
     archives = await asyncio.to_thread(
         builder.ensure, targets, progress=progress, files=programs.paths, checkout=checkout
@@ -78,13 +104,9 @@ def _node(name: str) -> Namespaces:
     return node
 
 
-async def _running(request: Request, progress: Progress) -> Record | None:
+async def _running(request: Request) -> Record | None:
     known = record.read(request.layout)
     if known is None or namespaces.find(request.layout.name) is None:
         return None
     async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
-        if not await api.is_ready():
-            return None
-    if request.gateway and not known.gateway:
-        progress.report(f"Cluster {known.name} runs without a gateway; 'raybus cluster down', then 'up' adds one.")
-    return known
+        return known if await api.is_ready() else None

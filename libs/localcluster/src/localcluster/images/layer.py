@@ -38,21 +38,24 @@ class _Hashing:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
+        self._written = 0
         self.digest = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
+        self._written += len(data)
         return self._stream.write(data)
+
+    def tell(self) -> int:
+        return self._written
 
 
 def write_tar(tree: Path, target: Path) -> str:
     """Write the layer and return its digest (the image configuration's diff id); a file that depends on the time is refused."""
     with target.open("wb", buffering=_CHUNK) as stream:
         hashing = _Hashing(stream)
-        # tarfile only ever calls write() on the stream of a "w|" archive.
-        with tarfile.open(
-            fileobj=cast("IO[bytes]", hashing), mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT
-        ) as tar:
+        # tarfile calls only write() and tell() here. Its mode for streams ("w|") copies up to a buffer's length for each header.
+        with tarfile.open(fileobj=cast("IO[bytes]", hashing), mode="w", format=tarfile.PAX_FORMAT) as tar:
             seen: dict[tuple[int, int], str] = {}
             for name, path in _walk(tree, ""):
                 _add(tar, name, path, seen)

@@ -6,18 +6,18 @@ DNS, and the gateway where it is wanted.
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from localcluster import bootstrap, components, kubeconfig, pki, ports, processes, record
-from localcluster.api import Api, condition, read_manifests
+from localcluster.api import Api, read_manifests
 from localcluster.binaries import Binaries
 from localcluster.bootstrap import Options
 from localcluster.components import Place, Ports
 from localcluster.driver import DriverName, Request
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.kubeconfig import Access
-from localcluster.node import container_runtime, forward, kubelet, manifests, namespaces
+from localcluster.node import container_runtime, forward, gateway, kubelet, manifests, namespaces
 from localcluster.node.namespaces import ADDRESS, Namespaces
 from localcluster.processes import Spawned
 from localcluster.progress import Progress
@@ -48,11 +48,13 @@ class Startup:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start_runtime(images))
                 group.create_task(self._start_control_plane(api))
-            with self._progress.step("starting the node", estimate=5):
-                await self._start_node(api)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._import_given())
+                with self._progress.step("starting the node", estimate=5):
+                    await self._start_node(api)
             if self._request.gateway:
                 with self._progress.step("starting Envoy Gateway", estimate=12):
-                    await self._start_gateway(api)
+                    await gateway.start(api, self._node, self._place.binaries, self._layout)
         bootstrap.check_running(self._started)
         return self._remember(access, gateway=self._request.gateway)
 
@@ -103,10 +105,17 @@ class Startup:
             step.note("importing images")
             await container_runtime.import_images(self._node, self._layout.images, images)
 
+    async def _import_given(self) -> None:
+        """Import the images of the request; the node needs none of them to be ready."""
+        given = self._request.images
+        if given:
+            with self._progress.step(f"importing {len(given)} image file(s)", estimate=4 * len(given)):
+                await container_runtime.import_images(self._node, self._layout.images, given)
+
     async def _start_control_plane(self, api: Api) -> None:
         with self._progress.step("starting the control plane", estimate=5):
             await bootstrap.start_api(self._place, api, self._start)
-            if self._request.gateway:
+            if self._request.gateway or self._request.gateway_api:
                 await api.apply_definitions(read_manifests(self._place.binaries.path("gateway-crds")))
             options = Options(crds=self._request.crds, scheduler=True)
             await bootstrap.start_controllers(self._place, api, self._start, options)
@@ -129,21 +138,6 @@ class Startup:
                 return
             await asyncio.sleep(0.1)
         raise ClusterError(f"CoreDNS does not answer; see {self._place.log('coredns')}")
-
-    async def _start_gateway(self, api: Api) -> None:
-        for document in manifests.gateway_setup():
-            await api.apply(document)
-        environment = {
-            "KUBECONFIG": str(self._place.kubeconfig("envoy-gateway")),
-            "ENVOY_GATEWAY_NAMESPACE": manifests.GATEWAY_NAMESPACE,
-        }
-        program = [self._place.binaries.argv0("envoy-gateway"), "certgen", "--disable-topology-injector"]
-        argv = self._node.enter(["env", *_assignments(environment), *program])
-        await processes.must("making the gateway's certificates", argv)
-        for document in manifests.gateway():
-            await api.apply(document)
-        path = f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{manifests.GATEWAY_CLASS}"
-        await api.wait_for("the gateway accepting its class", path, condition("Accepted"), timeout=120)
 
 
 def prepare(request: Request, programs: Binaries) -> Place:
@@ -183,7 +177,3 @@ def _listen(port: int) -> ports.Listening:
         return ports.listen(port)
     except OSError as error:
         raise MisuseError(f"port {port} is in use; choose another with --port, or leave it out") from error
-
-
-def _assignments(environment: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in environment.items()]

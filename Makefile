@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -125,6 +125,9 @@ bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the A
 
 bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
 	cd tests && ../$(PY) -m bench.start
+
+tutorial-cold: setup ## part 1 of the tutorial typed on a machine that looks empty: time to the first answer, by phase; FIRST=1 ends there
+	cd tests && ../$(PY) -m bench.tutorial $(if $(FIRST),--first-answer)
 
 hops: setup ## how many functions a change goes through, from its watch event to its write
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null

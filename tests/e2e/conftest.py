@@ -62,7 +62,7 @@ def known() -> Generator[Record]:
     name = settings.layout(None).name.replace("raybus", "e2e")
     archives = asyncio.run(demo_cluster.prepare("auto", gateway=True, more_images=["redis"]))
     try:
-        demo_cluster.start_cluster("auto", name, None, gateway=True)
+        demo_cluster.start_cluster("auto", name, None, gateway=demo_cluster.Gateway.NOW)
         demo_cluster.load_images(archives, name)
         known = record.read(settings.layout(name))
         assert known is not None

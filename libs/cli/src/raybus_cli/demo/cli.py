@@ -3,6 +3,8 @@
 import asyncio
 import shlex
 import shutil
+import time
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +15,10 @@ from rich.console import Console
 
 from common import errors
 from common.kube.client import KubeClient
-from raybus_cli.demo import demo_cluster, receipt
+from localcluster.driver import DriverName
+from localcluster.progress import duration
+from raybus_cli.demo import demo_cluster, late_gateway, receipt
+from raybus_cli.demo.demo_cluster import Cluster, Gateway
 from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Receipt
@@ -60,9 +65,10 @@ def demo(
     $ raybus demo
     $ raybus demo --strategy incremental --keep
     """
+    began = time.monotonic()
     try:
         plan = DemoOptions(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
-        outcome = _run(driver, name, kubeconfig, plan=plan, keep=keep)
+        outcome = _run(driver, name, kubeconfig, plan=plan, keep=keep, began=began)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
         raise typer.Exit(1) from problem
@@ -96,30 +102,47 @@ def next_steps(name: str | None, kubeconfig: Path | None, *, is_kept: bool) -> s
     )
 
 
-def _run(driver: str, name: str | None, kubeconfig: Path | None, *, plan: DemoOptions, keep: bool) -> Receipt:
-    gateway = plan.strategy is Strategy.INCREMENTAL
-    archives = [] if driver == "kubeconfig" else asyncio.run(demo_cluster.prepare(driver, gateway=gateway))
-    cluster = demo_cluster.start_cluster(driver, name, kubeconfig, gateway=gateway)
+def _run(
+    driver: str, name: str | None, kubeconfig: Path | None, *, plan: DemoOptions, keep: bool, began: float
+) -> Receipt:
+    # The first answer needs no gateway: a node that is built here gets it while that answer is on its way.
+    is_stepwise = plan.strategy is Strategy.INCREMENTAL
+    archives = [] if driver == "kubeconfig" else asyncio.run(demo_cluster.prepare(driver))
+    gateway = Gateway.LATER if is_stepwise else Gateway.NONE
+    cluster = demo_cluster.start_cluster(driver, name, kubeconfig, gateway=gateway, images=archives)
     try:
         if archives:
             demo_cluster.load_images(archives, name)
         kubectl = Kubectl(binary=_kubectl(name), kubeconfig=cluster.kubeconfig)
-        return asyncio.run(_perform(plan, kubectl))
+        return asyncio.run(_perform(plan, kubectl, cluster, began))
     finally:
         if not keep and driver != "kubeconfig":
             demo_cluster.remove_cluster(name)
 
 
-async def _perform(plan: DemoOptions, kubectl: Kubectl) -> Receipt:
+async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began: float) -> Receipt:
     view = View()
     kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="raybus-demo")
     try:
         scenario = Scenario(plan, kubectl, kube, view)
-        with view.drawing():
-            await scenario.install()
-            typer.echo(await kubectl.run("get", "pods", "-n", "raybus"), err=True)
-            await scenario.serve()
-            return await scenario.upgrade()
+        is_late = plan.strategy is Strategy.INCREMENTAL and cluster.driver == DriverName.BUILT
+        adding = (
+            late_gateway.adding(late_gateway.command(cluster.driver, cluster.name)) if is_late else nullcontext(None)
+        )
+        async with adding as late:
+            with view.drawing():
+                if plan.strategy is Strategy.INCREMENTAL and late is None:
+                    await scenario.wait_for_gateway(None)
+                await scenario.install()
+                typer.echo(await kubectl.run("get", "pods", "-n", "raybus"), err=True)
+                await scenario.serve()
+                answer = await scenario.first_answer()
+                seconds = round(time.monotonic() - began, 1)
+                typer.echo(f"First answer of the model after {duration(seconds)}: {answer}", err=True)
+                if late is not None:
+                    await scenario.wait_for_gateway(late)
+                receipt = await scenario.upgrade()
+        return msgspec.structs.replace(receipt, first_answer_seconds=seconds)
     finally:
         await kube.close()
 

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -28,10 +29,27 @@ class Cluster(msgspec.Struct, frozen=True, rename="camel"):
     kubeconfig: Path
 
 
-def start_cluster(driver: str, name: str | None, kubeconfig: Path | None, *, gateway: bool = False) -> Cluster:
-    """Create the cluster, or use the running one."""
-    wanted = "--gateway" if gateway else "--no-gateway"
-    command = ["cluster", "up", "--driver", driver, wanted, *_named(name), "-o", "json"]
+class Gateway(StrEnum):
+    """The gateway of a cluster that the demo starts; the value is the option of `raybus cluster up`."""
+
+    NONE = "--no-gateway"
+    NOW = "--gateway"
+    LATER = "--gateway-api"
+    """Only the CRDs, for a gateway that is added to the running cluster."""
+
+
+def start_cluster(
+    driver: str,
+    name: str | None,
+    kubeconfig: Path | None,
+    *,
+    gateway: Gateway = Gateway.NONE,
+    images: Sequence[Path] = (),
+) -> Cluster:
+    """Create the cluster, or use the running one; a new node loads the images while it starts."""
+    options = [gateway, *([Gateway.NONE] if gateway is Gateway.LATER else ())]
+    loads = [option for image in images for option in ("--load", str(image))]
+    command = ["cluster", "up", "--driver", driver, *options, *loads, *_named(name), "-o", "json"]
     if kubeconfig is not None:
         command += ["--kubeconfig", str(kubeconfig)]
     return msgspec.json.decode(_raybus(command), type=Cluster, dec_hook=_path)

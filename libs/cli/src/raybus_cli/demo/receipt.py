@@ -26,6 +26,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     new_cluster: str
     traffic: Figures
     steps: list[StepDuration]
+    first_answer_seconds: float | None = None
+    """From the start of the command, builds included, to the first answer of the model."""
 
 
 def render(receipt: Receipt) -> RenderableType:

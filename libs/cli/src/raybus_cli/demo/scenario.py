@@ -14,6 +14,7 @@ from common.kube.client import KubeClient
 from raybus_cli.demo import load, tally
 from raybus_cli.demo.cluster_state import ClusterState
 from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.late_gateway import LateGateway
 from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Receipt, StepDuration
 from raybus_cli.demo.tally import Window
@@ -21,6 +22,8 @@ from raybus_cli.demo.view import Frame, View
 from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, Watcher
 
 GATEWAY_CLASS = "eg"
+ANSWER_ATTEMPTS = 30
+"""Requests to a service that is ready, one a second, before the demo gives up."""
 SHARE_OVER = 3.0
 """Seconds of answers that the live view's share is computed from."""
 
@@ -80,7 +83,6 @@ class Scenario:
 
     async def serve(self) -> None:
         """Start version 1, without anything of an earlier run."""
-        await self._expect_a_gateway()
         with self._stepping("remove an earlier run"):
             if await self._has_namespace():
                 what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
@@ -89,6 +91,29 @@ class Scenario:
         with self._stepping("version 1 gets ready"):
             await self._kubectl.run("apply", "-k", str(self._version(1)))
             await self._watch.wait("version 1 getting ready", _serves, timeout=self._plan.timeout)
+
+    async def first_answer(self) -> str:
+        """Send a request through the API server to the service until it is answered; return the answer."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}-serve-svc:8000/proxy/"
+        problem = ""
+        with self._stepping("first answer"):
+            for _ in range(ANSWER_ATTEMPTS):
+                try:
+                    return (await self._kubectl.run("get", "--raw", path)).strip()
+                except errors.Rejected as failure:
+                    problem = str(failure)
+                await self._watch.rest(1.0)
+        raise errors.Unavailable(f"{NAMESPACE}/{SERVICE} is ready but does not answer: {problem}")
+
+    async def wait_for_gateway(self, late: LateGateway | None) -> None:
+        """Wait for a gateway that is being added, then check that the cluster has its class."""
+        if late is not None:
+            with self._stepping("Envoy Gateway gets ready"):
+                while not late.has_ended:
+                    self._step = f"Envoy Gateway gets ready ({late.activity})"
+                    await self._watch.rest(1.0)
+                late.expect_success()
+        await self._expect_a_gateway()
 
     async def upgrade(self) -> Receipt:
         """Upgrade to version 2 under load until the old cluster is gone."""

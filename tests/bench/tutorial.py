@@ -1,0 +1,276 @@
+"""Part 1 of the tutorial, typed on a machine that looks empty: how long is the way to the first answer of a model, and what takes it?
+
+    make tutorial-cold
+
+The commit of this checkout is cloned into a folder of its own, with a home, a cache and a state folder of its own; nothing is built,
+nothing downloaded. Only Debian packages that the machine has already are not installed again. One shell types the commands of the page.
+All of it is removed at the end.
+"""
+
+import argparse
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from bench import report
+from bench.report import emit
+from localcluster import preflight
+from localcluster.debian_packages import missing
+from localcluster.images import debian
+from localcluster.progress import duration
+from support.docs import commands
+from support.manifests import ROOT
+
+PAGE: Final = ROOT / "docs/tutorial/1-first-service.md"
+TO: Final = ROOT / "build/bench/tutorial.json"
+CLUSTER: Final = "raybus-cold"
+LIMIT_MINUTES: Final = 12.0
+FIRST_ANSWER: Final = "First answer of the model"
+MARK: Final = "\x1e"
+_DONE: Final = re.compile(r"✓ (?P<title>.+): done in (?P<seconds>[0-9.]+) s$")
+_INHERITED: Final = re.compile(
+    r"PATH|LANG|TERM|SSL_\w+|PIP_\w+|UV_(?!CACHE)\w+|GOPROXY|GOSUMDB|(?i:\w+_proxy)|\w+_CA_BUNDLE|RAYBUS_DEBIAN_MIRROR"
+)
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_LOAD_EVERY: Final = 15.0
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that the commands reported, or a command itself."""
+
+    title: str
+    seconds: float
+    ended: float
+    """Seconds since the first command was typed."""
+
+
+class Measured(msgspec.Struct, kw_only=True):
+    """One run."""
+
+    commit: str
+    cores: int
+    machine: str
+    first_answer_seconds: float | None = None
+    processor_seconds: float = 0.0
+    """User and system time of the commands and their children up to the first answer, without the programs and pods of the cluster."""
+    load: list[float]
+    """The load average over a minute, every 15 s up to the first answer."""
+    packages_there: list[str]
+    """Debian packages that were installed already."""
+    exit_code: int | None = None
+    """Of the last command; None after `--first-answer`, which ends there."""
+    phases: list[Phase]
+
+
+class _Run:
+    """A shell in the clone, and what it shows."""
+
+    def __init__(self, folder: Path, found: Measured) -> None:
+        self._folder = folder
+        self._found = found
+        self._environment = _environment(folder)
+        self._began = time.monotonic()
+        self._command: tuple[str, float] | None = None
+        self._ended = threading.Event()
+
+    def clone(self) -> None:
+        """Clone the commit of this checkout."""
+        command = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(self._folder / "clone")]
+        subprocess.run(command, check=True)
+
+    def type(self, typed: Sequence[str], *, until_first_answer: bool) -> None:
+        """Type the commands in order, in one shell that ends at the first failure."""
+        script = (
+            "".join(f"printf '{MARK}%s\\n' {shlex.quote(each)}\n{each}\n" for each in typed) + f"printf '{MARK}\\n'\n"
+        )
+        self._began = time.monotonic()
+        process = subprocess.Popen(
+            ["bash", "-eo", "pipefail", "-c", script],
+            cwd=self._folder / "clone",
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        watching = threading.Thread(target=self._watch_load, daemon=True)
+        watching.start()
+        try:
+            for line in process.stdout or ():
+                self._take(line.rstrip("\n"), process.pid)
+                if until_first_answer and self._found.first_answer_seconds is not None:
+                    return
+            self._found.exit_code = process.wait()
+        finally:
+            self._ended.set()
+            _interrupt(process)
+
+    def clean_up(self) -> None:
+        """Remove the cluster, then every file."""
+        raybus = self._folder / "clone/.venv/bin/raybus"
+        if raybus.exists():
+            command = [str(raybus), "cluster", "down", "--purge"]
+            subprocess.run(command, cwd=self._folder / "clone", env=self._environment, check=False)
+        # Go makes its module cache read-only.
+        subprocess.run(["chmod", "-R", "u+w", str(self._folder)], check=False)
+        shutil.rmtree(self._folder)
+
+    def _take(self, line: str, shell: int) -> None:
+        now = time.monotonic() - self._began
+        if line.startswith(MARK):
+            if self._command is not None:
+                title, began = self._command
+                self._found.phases.append(Phase(title=f"$ {title}", seconds=round(now - began, 1), ended=round(now, 1)))
+            self._command = (line.removeprefix(MARK), now)
+        elif (step := _DONE.search(line)) is not None:
+            self._found.phases.append(Phase(title=step["title"], seconds=float(step["seconds"]), ended=round(now, 1)))
+        if FIRST_ANSWER in line and self._found.first_answer_seconds is None:
+            self._found.first_answer_seconds = round(now, 1)
+            self._found.processor_seconds = round(processor_seconds(shell), 1)
+            self._found.phases.append(Phase(title=FIRST_ANSWER, seconds=round(now, 1), ended=round(now, 1)))
+        emit(f"{now:7.1f}  {line.replace(MARK, '$ ')}")
+
+    def _watch_load(self) -> None:
+        while self._found.first_answer_seconds is None:
+            self._found.load.append(round(os.getloadavg()[0], 2))
+            if self._ended.wait(_LOAD_EVERY):
+                return
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process, of all that it and its children have waited for, and of what still runs below it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0.0
+    # utime, stime, cutime, cstime: fields 14 to 17 of proc(5); the command's name may hold spaces.
+    own = sum(int(field) for field in stat[stat.rindex(")") + 2 :].split()[11:15]) / _TICKS
+    return own + sum(processor_seconds(int(child)) for child in below)
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """End the shell and what it runs: their own way first."""
+    for number, seconds in ((signal.SIGINT, 60.0), (signal.SIGKILL, 10.0)):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a new user: how the network is reached, and empty folders."""
+    kept = {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
+    ours = str(ROOT / ".venv")
+    path = os.pathsep.join(each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours))
+    home = folder / "home"
+    places = {
+        "HOME": home,
+        "XDG_CACHE_HOME": home / ".cache",
+        "XDG_STATE_HOME": home / ".local/state",
+        "TMPDIR": folder / "tmp",
+    }
+    for place in places.values():
+        place.mkdir(parents=True, exist_ok=True)
+    shown = {"RAYBUS_CLUSTER": CLUSTER, "NO_COLOR": "1", "COLUMNS": "110", "TERM": "dumb", "RAYBUS_DEMO_RATE": "20"}
+    return {**kept, **{name: str(place) for name, place in places.items()}, **shown, "PATH": path}
+
+
+def _typed(*, until_first_answer: bool) -> Iterator[str]:
+    """Return the commands of the page; up to the one that serves a model, or all."""
+    for each in commands.of(PAGE):
+        if each.text.startswith("raybus cluster down"):
+            continue
+        yield each.text
+        if until_first_answer and each.text.startswith("raybus demo"):
+            return
+
+
+def table(found: Measured) -> Table:
+    """Return the phases of a run in the order of their ends."""
+    shown = Table(
+        "ended after", "seconds", "phase", title="Part 1 of the tutorial on an empty machine", title_justify="left"
+    )
+    for column in shown.columns[:2]:
+        column.justify = "right"
+    for phase in found.phases:
+        shown.add_row(duration(phase.ended), f"{phase.seconds:.1f}", phase.title)
+    return shown
+
+
+def summary(found: Measured) -> Iterator[str]:
+    """Return the lines below the table."""
+    if found.first_answer_seconds is None:
+        yield "there was no answer"
+        return
+    limit = found.processor_seconds / found.cores
+    busiest = max(found.load, default=0.0)
+    yield f"first answer of a model after {duration(found.first_answer_seconds)}"
+    yield f"{found.processor_seconds:.0f} s of processor time for it: no less than {duration(limit)} on {found.cores} cores"
+    yield f"load average {min(found.load, default=0.0)} to {busiest}; installed before: {', '.join(found.packages_there) or 'nothing'}"
+
+
+def missed(found: Measured) -> list[str]:
+    """Return what the run did not reach."""
+    if found.first_answer_seconds is None:
+        return ["the model did not answer"]
+    late = found.first_answer_seconds > LIMIT_MINUTES * 60
+    problems = [f"the first answer came after more than {LIMIT_MINUTES:.0f} minutes"] if late else []
+    return problems + (["a command failed"] if found.exit_code else [])
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def measure(*, until_first_answer: bool) -> Measured:
+    """Run the page's commands on an empty machine."""
+    packages = {**preflight.PACKAGES, **debian.TOOLS}
+    there = sorted({*packages} - {*missing(packages)})
+    cores = os.cpu_count() or 1
+    found = Measured(
+        commit=_commit(), cores=cores, machine=platform.machine(), load=[], packages_there=there, phases=[]
+    )
+    run = _Run(Path(tempfile.mkdtemp(prefix="raybus-cold-", dir="/var/tmp")), found)  # noqa: S108 - a folder of its own, on a disk
+    try:
+        run.clone()
+        run.type([*_typed(until_first_answer=until_first_answer)], until_first_answer=until_first_answer)
+    finally:
+        run.clean_up()
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, show, and judge."""
+    parser = argparse.ArgumentParser(prog="make tutorial-cold")
+    parser.add_argument("--first-answer", action="store_true", help="end at the first answer")
+    options = parser.parse_args(arguments)
+    found = measure(until_first_answer=options.first_answer)
+    TO.parent.mkdir(parents=True, exist_ok=True)
+    TO.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    report.show(found, lambda: table(found), form="text")
+    for line in summary(found):
+        emit(line)
+    return report.judged(missed(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

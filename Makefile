@@ -126,7 +126,7 @@ bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the A
 bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
 	cd tests && ../$(PY) -m bench.start
 
-tutorial-cold: setup ## part 1 of the tutorial typed on a machine that looks empty: time to the first answer, by phase; FIRST=1 ends there
+tutorial-cold: setup ## part 1 of the tutorial typed without any cache: time to the first answer, by phase; FIRST=1 ends there
 	cd tests && ../$(PY) -m bench.tutorial $(if $(FIRST),--first-answer)
 
 hops: setup ## how many functions a change goes through, from its watch event to its write

@@ -1,4 +1,4 @@
-"""Part 1 of the tutorial, typed on a machine that looks empty: how long is the way to the first answer of a model, and what takes it?
+"""Part 1 of the tutorial, typed on a machine without any cache: how long is the way to the first answer of a model, and what takes it?
 
     make tutorial-cold
 
@@ -194,7 +194,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _typed(*, until_first_answer: bool) -> Iterator[str]:
-    """Return the commands of the page; up to the one that serves a model, or all."""
+    """Return the commands of the page; up to the demo, which serves a model, or all."""
     for each in commands.of(PAGE):
         if each.text.startswith("raybus cluster down"):
             continue
@@ -249,7 +249,7 @@ def measure(*, until_first_answer: bool) -> Measured:
     found = Measured(
         commit=_commit(), cores=cores, machine=platform.machine(), load=[], packages_there=there, phases=[]
     )
-    run = _Run(Path(tempfile.mkdtemp(prefix="raybus-cold-", dir="/var/tmp")), found)  # noqa: S108 - a folder of its own, on a disk
+    run = _Run(Path(tempfile.mkdtemp(prefix="raybus-cold-", dir="/var/tmp")), found)
     try:
         run.clone()
         run.type([*_typed(until_first_answer=until_first_answer)], until_first_answer=until_first_answer)

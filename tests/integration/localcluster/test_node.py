@@ -83,6 +83,19 @@ async def test_a_second_start_keeps_images_and_forgets_containers(bench: Bench, 
     assert _REACHED in await _logs_of_a_pod(again)
 
 
+async def test_a_running_node_gets_a_gateway_and_keeps_it(bench: Bench, tmp_path: Path) -> None:
+    image = shell_image.write(tmp_path / "shell.tar")
+    without = msgspec.structs.replace(bench.request(1), gateway_api=True, images=(image,))
+    known = await Built().up(without, Progress.silent())
+    assert not known.gateway
+    assert await Built().load(known, bench.layout(1), [image]) == []
+    assert await _kubectl(known, "get", "gatewayclasses", "-o", "name") == ""
+    extended = await Built().up(msgspec.structs.replace(without, gateway=True), Progress.silent())
+    assert (extended.gateway, extended.processes) == (True, known.processes)
+    assert await _kubectl(known, "get", "gatewayclasses", "-o", "name") == "gatewayclass.gateway.networking.k8s.io/eg\n"
+    assert await Built().up(without, Progress.silent()) == extended
+
+
 async def test_nothing_is_left_of_a_node_after_its_programs_were_killed(bench: Bench) -> None:
     known = await Built().up(bench.request(1), Progress.silent())
     victims = [process for process in known.processes if process.name in {"containerd", "kubelet", "forward", "etcd"}]

@@ -36,3 +36,14 @@ def test_every_group_has_a_module_and_a_main_package() -> None:
     for program in build_sources.PROGRAMS.values():
         assert program.group in build_sources.MODULES
         assert bool(program.main) != (program.group in build_sources.INSTALLED)
+
+
+def test_the_programs_of_a_module_are_built_together_in_the_order_of_their_names() -> None:
+    wanted = ["etcd", "kube-apiserver", "coredns", "kubelet", "envoy-gateway", "kubectl"]
+    groups = [[program.name for program in group] for group in build_sources.by_group(wanted)]
+    assert groups == [["etcd"], ["kube-apiserver", "kubelet", "kubectl"], ["coredns"], ["envoy-gateway"]]
+
+
+def test_a_module_with_a_main_package_of_its_own_has_one_program() -> None:
+    for group in build_sources.by_group([*build_sources.PROGRAMS]):
+        assert len(group) == 1 or group[0].group not in build_sources.INSTALLED

@@ -23,7 +23,7 @@ from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, Watcher
 
 GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
-"""Requests to a service that is ready, one a second, before the demo gives up."""
+"""Requests to a service that is ready, one a second, before the demo fails."""
 SHARE_OVER = 3.0
 """Seconds of answers that the live view's share is computed from."""
 

@@ -5,12 +5,14 @@ the tar these become `.wh.` entries (OCI image specification, "Layer Filesystem 
 """
 
 import hashlib
+import io
 import os
 import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+
+from typing_extensions import Buffer, override
 
 from localcluster.errors import ClusterError
 
@@ -33,32 +35,26 @@ _PYC_HEADER = 8
 _PYC_BY_HASH = 1
 
 
-class _Hashing:
-    """A write-only stream that digests what passes."""
+class _Hashing(io.BufferedWriter):
+    """A file that digests what is written into it."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._written = 0
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "wb"), _CHUNK)
         self.digest = hashlib.sha256()
 
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self._written += len(data)
-        return self._stream.write(data)
-
-    def tell(self) -> int:
-        return self._written
+    @override
+    def write(self, buffer: Buffer, /) -> int:
+        self.digest.update(buffer)
+        return super().write(buffer)
 
 
 def write_tar(tree: Path, target: Path) -> str:
     """Write the layer and return its digest (the image configuration's diff id); a file that depends on the time is refused."""
-    with target.open("wb", buffering=_CHUNK) as stream:
-        hashing = _Hashing(stream)
-        # tarfile calls only write() and tell() here. Its mode for streams ("w|") copies up to a buffer's length for each header.
-        with tarfile.open(fileobj=cast("IO[bytes]", hashing), mode="w", format=tarfile.PAX_FORMAT) as tar:
-            seen: dict[tuple[int, int], str] = {}
-            for name, path in _walk(tree, ""):
-                _add(tar, name, path, seen)
+    # Not in tarfile's mode for streams ("w|"): that copies as much as its buffer holds for each header.
+    with _Hashing(target) as hashing, tarfile.open(fileobj=hashing, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        seen: dict[tuple[int, int], str] = {}
+        for name, path in _walk(tree, ""):
+            _add(tar, name, path, seen)
     return f"sha256:{hashing.digest.hexdigest()}"
 
 

@@ -9,7 +9,7 @@ from localcluster.settings import Layout
 
 
 async def start(api: Api, node: Namespaces, programs: Binaries, layout: Layout) -> None:
-    """Start Envoy Gateway, whose images the node has, and wait until it has accepted its GatewayClass."""
+    """Start Envoy Gateway from the node's images, and wait until it has accepted its GatewayClass."""
     await api.apply_definitions(read_manifests(programs.path(GATEWAY_CRDS)))
     for document in manifests.gateway_setup():
         await api.apply(document)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +43,7 @@ FIRST_ANSWER: Final = "First answer of the model"
 MARK: Final = "\x1e"
 _DONE: Final = re.compile(r"✓ (?P<title>.+): done in (?P<seconds>[0-9.]+) s$")
 _INHERITED: Final = re.compile(
-    r"PATH|LANG|TERM|SSL_\w+|PIP_\w+|UV_(?!CACHE)\w+|GOPROXY|GOSUMDB|(?i:\w+_proxy)|\w+_CA_BUNDLE|RAYBUS_DEBIAN_MIRROR"
+    r"PATH|LANG|TERM|SSL_\w+|PIP_(?!CACHE)\w+|UV_(?!CACHE)\w+|GOPROXY|GOSUMDB|(?i:\w+_proxy)|\w+_CA_BUNDLE|RAYBUS_DEBIAN_MIRROR"
 )
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LOAD_EVERY: Final = 15.0
@@ -175,9 +175,14 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
                 continue
 
 
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a new user has, too: the programs, and how the network is reached."""
+    return {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
+
+
 def _environment(folder: Path) -> dict[str, str]:
     """Return the environment of a new user: how the network is reached, and empty folders."""
-    kept = {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
+    kept = inherited(os.environ)
     ours = str(ROOT / ".venv")
     path = os.pathsep.join(each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours))
     home = folder / "home"

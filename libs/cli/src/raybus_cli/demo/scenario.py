@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from common import errors
+from common import errors, names
 from common.kube.client import KubeClient
 from raybus_cli.demo import load, tally
 from raybus_cli.demo.cluster_state import ClusterState
@@ -94,7 +94,9 @@ class Scenario:
 
     async def first_answer(self) -> str:
         """Send a request through the API server to the service until it is answered; return the answer."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}-serve-svc:8000/proxy/"
+        # Where a Gateway will take the requests there is no Service for all clusters, but one for each.
+        selected = SERVICE if self._plan.strategy is Strategy.BLUE_GREEN else self._watch.state.active
+        path = f"/api/v1/namespaces/{NAMESPACE}/services/{names.serve_service(selected)}:8000/proxy/"
         problem = ""
         with self._stepping("first answer"):
             for _ in range(ANSWER_ATTEMPTS):

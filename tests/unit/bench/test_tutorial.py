@@ -1,0 +1,58 @@
+"""What a run of the tutorial without any cache counts, and what it judges."""
+
+import subprocess
+import time
+
+from bench import tutorial
+from bench.tutorial import Measured
+
+
+def _measured(first_answer: float | None, *, exit_code: int | None = None) -> Measured:
+    return Measured(
+        commit="abc",
+        cores=2,
+        machine="x86_64",
+        first_answer_seconds=first_answer,
+        processor_seconds=600.0,
+        load=[1.0, 3.5],
+        packages_there=["runc"],
+        exit_code=exit_code,
+        phases=[],
+    )
+
+
+def test_an_answer_in_time_misses_nothing_and_a_late_one_does() -> None:
+    assert tutorial.missed(_measured(719.0)) == []
+    assert tutorial.missed(_measured(719.0, exit_code=0)) == []
+    assert tutorial.missed(_measured(721.0)) == ["the first answer came after more than 12 minutes"]
+    assert tutorial.missed(_measured(719.0, exit_code=1)) == ["a command failed"]
+    assert tutorial.missed(_measured(None)) == ["the model did not answer"]
+
+
+def test_the_summary_names_the_least_time_that_the_processor_time_allows() -> None:
+    first, least, load = tutorial.summary(_measured(500.0))
+    assert first == "first answer of a model after 8 min 20 s"
+    assert "600 s of processor time for it: no less than 5 min 00 s on 2 cores" in least
+    assert "1.0 to 3.5" in load
+
+
+def test_the_processor_time_counts_children_that_ended_and_those_that_run() -> None:
+    spin = "t=$(( $(date +%s%N) + 300000000 )); while [ $(date +%s%N) -lt $t ]; do :; done"
+    with subprocess.Popen(["bash", "-c", f"bash -c '{spin}'; bash -c '{spin}; sleep 2' & wait"]) as shell:
+        try:
+            deadline = time.monotonic() + 20
+            while tutorial.processor_seconds(shell.pid) < 0.3 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            counted = tutorial.processor_seconds(shell.pid)
+        finally:
+            shell.kill()
+    assert 0.3 <= counted < 20
+    assert tutorial.processor_seconds(2**30) == 0.0
+
+
+def test_a_new_user_has_no_cache_of_ours_but_reaches_the_network() -> None:
+    network = {"GOPROXY": "https://a", "https_proxy": "http://b", "PIP_INDEX_URL": "https://c"}
+    caches = dict.fromkeys(
+        ("GOCACHE", "UV_CACHE_DIR", "PIP_CACHE_DIR", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "GOPATH"), "/d"
+    )
+    assert tutorial.inherited({"PATH": "/bin", **network, **caches}) == {"PATH": "/bin", **network}

@@ -222,12 +222,16 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
 ) -> None:
     namespace = autoscaling.metadata.namespace
     async with acting_as(control_plane, "cluster-reconciler") as kube:
-        await kube.create(resources.SERVICE_ACCOUNT, namespace, autoscaler.service_account(autoscaling))
-        await kube.create(resources.ROLE, namespace, autoscaler.role(autoscaling))
+        await kube.create(
+            resources.SERVICE_ACCOUNT, namespace, autoscaler.identity(autoscaling)[resources.SERVICE_ACCOUNT]
+        )
+        await kube.create(resources.ROLE, namespace, autoscaler.identity(autoscaling)[resources.ROLE])
 
         async def is_bound() -> bool:
             try:
-                await kube.create(resources.ROLE_BINDING, namespace, autoscaler.role_binding(autoscaling))
+                await kube.create(
+                    resources.ROLE_BINDING, namespace, autoscaler.identity(autoscaling)[resources.ROLE_BINDING]
+                )
             except errors.NotFound:
                 return False  # the API server judges by a copy of its own, which learns of the Role a little later
             return True
@@ -236,7 +240,7 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
 
 
 async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane, autoscaling: RayCluster) -> None:
-    role = autoscaler.role(autoscaling) | {"metadata": {"name": "greedy"}}
+    role = autoscaler.identity(autoscaling)[resources.ROLE] | {"metadata": {"name": "greedy"}}
     role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         with pytest.raises(errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"):

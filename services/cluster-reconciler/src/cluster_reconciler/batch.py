@@ -321,4 +321,4 @@ _WORKLOAD_AWARE: Final = WorkloadAware()
 
 def scheduler(config: Config) -> BatchScheduler:
     """Return the scheduler that the operator is configured for."""
-    return _WORKLOAD_AWARE if config.has(Gate.KUBERNETES_WAS) else _SCHEDULERS[config.batch_scheduler]
+    return _WORKLOAD_AWARE if Gate.KUBERNETES_WAS in config.gates else _SCHEDULERS[config.batch_scheduler]

@@ -29,12 +29,12 @@ from common.runtime.actions import Action, Delete, EmitEvent, IfExists, Refuse, 
 def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Child]:
     """Yield the children that have to be looked up at the API server; `token` is for a new auth Secret."""
     if traits.is_autoscaling(cluster):
-        yield _child(cluster, kinds.SERVICE_ACCOUNT, autoscaler.service_account(cluster))
-        yield _child(cluster, kinds.ROLE, autoscaler.role(cluster), if_exists=IfExists.NEED_OWN)
-        yield _child(cluster, kinds.ROLE_BINDING, autoscaler.role_binding(cluster))
-    if ingress.is_needed(cluster) and config.uses_routes:
+        for resource, body in autoscaler.identity(cluster).items():
+            if_exists = IfExists.NEED_OWN if resource is kinds.ROLE else IfExists.ACCEPT
+            yield _child(cluster, resource, body, if_exists=if_exists)
+    if cluster.spec.head_group_spec.enable_ingress and config.is_openshift and not config.uses_ingress_on_openshift:
         yield _child(cluster, ROUTE, ingress.build_route(cluster))
-    elif ingress.is_needed(cluster):
+    elif cluster.spec.head_group_spec.enable_ingress:
         yield _child(cluster, kinds.INGRESS, ingress.build(cluster), is_compared=True)
     if graceful_drain.is_on(cluster, config):
         module = graceful_drain.config_map(cluster)
@@ -156,7 +156,8 @@ def _services(situation: Situation) -> Iterator[Action]:
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
         missing.append(services.build_headless(cluster))
     yield from (_child(cluster, kinds.SERVICE, body, if_exists=IfExists.NEED_OWN).creation for body in missing)
-    if observed.serve_service is None and services.needs_serve(cluster):
+    is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
+    if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:
             yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=services.NO_SERVE_PORT))
         else:

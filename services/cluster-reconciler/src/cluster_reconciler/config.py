@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from common.api.opaque import Body
-from common.feature_gates import BETA, Gate, Gates
+from common.feature_gates import BETA, Gates
 from common.version import OPERATOR_VERSION
 
 
@@ -61,15 +61,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     default_container_envs: tuple[Body, ...] = ()
     default_pod_annotations: dict[str, str] = {}
     default_pod_labels: dict[str, str] = {}
-
-    @property
-    def uses_routes(self) -> bool:
-        """Return whether the dashboard is reached through an OpenShift Route, and not an Ingress."""
-        return self.is_openshift and not self.uses_ingress_on_openshift
-
-    def has(self, gate: Gate) -> bool:
-        """Return whether a feature is switched on."""
-        return gate in self.gates
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":

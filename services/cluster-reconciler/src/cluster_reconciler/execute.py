@@ -162,7 +162,7 @@ class StatusPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> StatusPlan:
     """Return what is written of the status, and when to reconcile again: at once after suspension has moved on."""
-    old, has_conditions = cluster.status, io.config.has(Gate.STATUS_CONDITIONS)
+    old, has_conditions = cluster.status, Gate.STATUS_CONDITIONS in io.config.gates
     if outcome.failure is not None and outcome.failure.is_of_name:  # nothing but its condition changes
         known = conditions.updated(old.conditions, outcome.failure.update, now=now)
         status = msgspec.structs.replace(old, conditions=known)

@@ -197,7 +197,7 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
     memory, meta = memory_of(cluster, io), cluster.metadata
     may_exist = cluster.spec.network_policy is not None or meta.generation > 1
     all_of_them = Child(NETWORK_POLICY, "", wanted=str(meta.generation))
-    if not io.config.has(Gate.NETWORK_POLICY) or not may_exist or memory.trusts(all_of_them, now=now):
+    if Gate.NETWORK_POLICY not in io.config.gates or not may_exist or memory.trusts(all_of_them, now=now):
         return None
     answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector(cluster))
     listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])

@@ -132,7 +132,7 @@ def _head(situation: Situation) -> Continue | ClusterPlan:
 def _workers(situation: Situation) -> ClusterPlan:
     """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
     cluster, observed, config = situation.cluster, situation.observed, situation.config
-    has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
+    has_indexes = Gate.MULTI_HOST_INDEXING in config.gates
     # The autoscaler names the pods that go.
     may_shrink = config.deletes_random_pods or not traits.is_autoscaling(cluster)
     steps, notes, unfinished = list[Parallel](), list[str](), ""

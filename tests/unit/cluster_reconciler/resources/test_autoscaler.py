@@ -5,6 +5,7 @@ import pytest
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import autoscaler, owner
 from common.api.opaque import Body, Json
+from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from support.builders.ray_cluster import IMAGE, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, env_of, head_of, ray_container_of, ray_start_of, worker_of
 
@@ -117,12 +118,12 @@ def test_rights() -> None:
         "ownerReferences": owner.references(cluster),
     }
     rbac = "rbac.authorization.k8s.io"
-    assert autoscaler.service_account(cluster) == {
+    assert autoscaler.identity(cluster)[SERVICE_ACCOUNT] == {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata,
     }
-    assert autoscaler.role(cluster) == {
+    assert autoscaler.identity(cluster)[ROLE] == {
         "apiVersion": f"{rbac}/v1",
         "kind": "Role",
         "metadata": metadata,
@@ -132,7 +133,7 @@ def test_rights() -> None:
             {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]},
         ],
     }
-    assert autoscaler.role_binding(cluster) == {
+    assert autoscaler.identity(cluster)[ROLE_BINDING] == {
         "apiVersion": f"{rbac}/v1",
         "kind": "RoleBinding",
         "metadata": metadata,
@@ -145,4 +146,4 @@ def test_names_of_rights_are_cut_and_the_users_account_is_used() -> None:
     cluster = a_ray_cluster("a" + "b" * 52, head=a_head(template=a_template(service_account_name="custom")))
     assert autoscaler.users_service_account(cluster) == "custom"
     assert autoscaler.service_account_name(cluster) == "custom"
-    assert autoscaler.role_name(cluster) == "b" * 50
+    assert autoscaler.identity(cluster)[ROLE]["metadata"]["name"] == "b" * 50

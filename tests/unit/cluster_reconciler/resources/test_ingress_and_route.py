@@ -21,7 +21,6 @@ def test_case_110_ingress() -> None:
         head=a_head(enable_ingress=True), annotations={"kubernetes.io/ingress.class": "nginx", "note": "x"}
     )
     backend = {"service": {"name": "c-head-svc", "port": {"number": 8265}}}
-    assert ingress.is_needed(cluster)
     assert ingress.build(cluster) == {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",
@@ -88,11 +87,13 @@ def test_route() -> None:
 )
 def test_names(name: str, ingress_name: str, route_name: str) -> None:
     cluster = a_ray_cluster(name)
-    assert (ingress.name(cluster), ingress.route_name(cluster)) == (ingress_name, route_name)
+    made = [build(cluster)["metadata"]["name"] for build in (ingress.build, ingress.build_route)]
+    assert made == [ingress_name, route_name]
 
 
 @pytest.mark.parametrize("length", [50, 51, 63])
 def test_routes_of_two_clusters_never_have_one_name_in_a_long_namespace(length: int) -> None:
-    names = {ingress.route_name(a_ray_cluster(name, metadata={"namespace": "n" * length})) for name in ("a", "b")}
+    clusters = [a_ray_cluster(name, metadata={"namespace": "n" * length}) for name in ("a", "b")]
+    names = {ingress.build_route(cluster)["metadata"]["name"] for cluster in clusters}
     assert len(names) == 2
     assert all(re.fullmatch("[a-z][a-z0-9]*", name) for name in names)

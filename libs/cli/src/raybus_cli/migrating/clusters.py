@@ -78,7 +78,7 @@ def _status(observed: Observed, plan: ClusterPlan, config: Config, *, now: datet
     if not plan.writes_status or compute.head_violation(observed, has_failed=outcome.failure is not None) is not None:
         return []
     old = observed.cluster.status
-    new = compute.compute(observed, outcome, now=now, has_conditions=config.has(Gate.STATUS_CONDITIONS))
+    new = compute.compute(observed, outcome, now=now, has_conditions=Gate.STATUS_CONDITIONS in config.gates)
     if not compute.has_changed(old, new):
         return []
     fields = ", ".join(_fields(old, new))

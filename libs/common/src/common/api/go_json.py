@@ -86,7 +86,10 @@ def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
 
 @cache
 def _view(go_type: str, *, is_written: bool) -> Any:
-    """Return the Python type that holds what a Go type holds: one to be written, or one that shows a misfit."""
+    """Return the Python type that holds what a Go type holds: one to be written, or one that shows a misfit.
+
+    A misfit lacks a field without which nothing can be read; the rules of validation cover those of Ray's own types.
+    """
     start, bracket, item = go_type.partition("]")
     if bracket:
         held = _view(item, is_written=is_written)
@@ -95,10 +98,11 @@ def _view(go_type: str, *, is_written: bool) -> Any:
         return _view(go_type.removeprefix("*"), is_written=is_written)
     if go_type in _SHAPES:
         return (_WRITTEN if is_written else _SHAPES)[go_type]
-    fields: list[tuple[str, Any, Any]] = []
+    fields, is_ours = list[tuple[str, Any, Any]](), go_type.startswith(go_types.PREFIX)
     for number, field in enumerate(go_types.fields_of(go_type)):
         view = _view(field.type, is_written=is_written)
-        default = _zero(field, view) if is_written else _absent(field, of_ray=go_type.startswith(go_types.PREFIX))
+        is_required = not is_ours and (field.required or (field.keep and not field.optional)) and not field.default
+        default = _zero(field, view) if is_written else {} if is_required else {"default": None}
         kind = Optional[view] if default else view  # noqa: UP045  (see above)
         fields.append((f"field_{number}", kind, msgspec.field(name=field.name, **default)))
     return msgspec.defstruct("GoStruct", fields, kw_only=True, omit_defaults=True, gc=False)
@@ -113,12 +117,6 @@ def _zero(field: GoField, view: Any) -> dict[str, Any]:
     if field.keep or kind in {"quantity", "intOrString"}:
         return {"default_factory": lambda: zero}
     return {"default_factory": get_origin(view)} if is_list else {"default": zero}
-
-
-def _absent(field: GoField, *, of_ray: bool) -> dict[str, Any]:
-    """Return what stands for an absent field that is read, nothing where it is required: the rules of validation cover Ray's own types."""
-    is_required = not of_ray and (field.required or (field.keep and not field.optional)) and not field.default
-    return {} if is_required else {"default": None}
 
 
 def _plain(value: object) -> object:

@@ -12,15 +12,14 @@ _VALUE: Final = f"({_KEY})?"
 _KEY_CHARACTERS: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
-_NAME_CHARACTERS: Final = (
-    "must consist of lower case alphanumeric characters{} '-', start with an alphabetic character, "
-    "and end with an alphanumeric character"
-)
 
 
 def dns_1035_problems(name: str) -> list[str]:
     """Return what keeps a name from being a DNS-1035 label."""
-    text = "a DNS-1035 label " + _NAME_CHARACTERS.format(" or")
+    text = (
+        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+        "and end with an alphanumeric character"
+    )
     return _too_long(name, 63) + _mismatch(name, _DNS_1035, text, "my-name", "abc-123")
 
 

@@ -207,17 +207,13 @@ def _useless(mode: str | None, where: str, rules: PolicyRules) -> Iterator[str]:
             yield f'networkPolicy.{where}.{direction}Rules cannot be set when mode is "{mode}" ({direction} is not restricted)'
 
 
-def is_tls_enabled(cluster: RayCluster) -> bool:
-    """Return whether the cluster asks for TLS."""
-    options = cluster.spec.tls_options
-    return options is not None and options.enabled is True
-
-
 def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     """Yield what conflicts with the operator's variables and mounts, in each Ray container and in the autoscaler's options."""
-    if cluster.spec.tls_options is not None and Gate.MTLS not in gates:  # S45
+    if cluster.spec.tls_options is None:
+        return
+    if Gate.MTLS not in gates:  # S45
         yield "spec.tlsOptions requires the RayClusterMTLS feature gate to be enabled"
-    if not is_tls_enabled(cluster):
+    if cluster.spec.tls_options.enabled is not True:
         return
     pods = [("head Pod", cluster.spec.head_group_spec.template)]  # S46
     pods += [(f'worker group "{group.group_name}"', group.template) for group in traits.worker_groups(cluster)]

@@ -83,7 +83,8 @@ def status(cluster: RayCluster) -> str | None:
 
 def missing_protection(cluster: RayCluster) -> str | None:
     """Name the field that asks for certificates: no pod is made without them, as by KubeRay (spec raycluster §11.15, §20)."""
-    is_enabled = features.is_tls_enabled(cluster)
+    options = cluster.spec.tls_options
+    is_enabled = options is not None and options.enabled is True
     return "tlsOptions.enabled is not supported yet; remove tlsOptions" if is_enabled else None
 
 

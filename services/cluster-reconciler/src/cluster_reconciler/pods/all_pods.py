@@ -22,7 +22,7 @@ from common.runtime.actions import DeleteCollection, Patch
 
 def suspend(situation: Situation) -> Continue | ClusterPlan:
     """Delete all pods of a cluster that is to be suspended; do nothing for a suspended one."""
-    observed, has_conditions = situation.observed, situation.config.has(Gate.STATUS_CONDITIONS)
+    observed, has_conditions = situation.observed, Gate.STATUS_CONDITIONS in situation.config.gates
     is_suspending = has_conditions and observed.holds(ConditionType.SUSPENDING)
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
     if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):

@@ -4,6 +4,7 @@ Behaviour: spec raycluster §8.1, §11.12, §12.7; acceptance cases 20-21, 98.
 """
 
 import copy
+from functools import partial
 from typing import Final
 
 from cluster_reconciler.resources import auth, owner, ray_pod, ray_start
@@ -11,7 +12,7 @@ from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import AutoscalerOptions, RayCluster
-from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
+from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
 
@@ -36,33 +37,19 @@ def service_account_name(cluster: RayCluster) -> str:
     return names.checked(users_service_account(cluster) or cluster.metadata.name)
 
 
-def role_name(cluster: RayCluster) -> str:
-    """Return the name of the Role and of the RoleBinding."""
-    return names.checked(cluster.metadata.name)
-
-
-def service_account(cluster: RayCluster) -> Body:
-    """Build the ServiceAccount."""
-    return owner.child(cluster, SERVICE_ACCOUNT, name=service_account_name(cluster), labels=_labels(cluster))
-
-
-def role(cluster: RayCluster) -> Body:
-    """Build the Role: see and patch pods, resize them, and change the cluster's replica counts."""
+def identity(cluster: RayCluster) -> dict[Resource, Body]:
+    """Build the ServiceAccount, the Role (see and patch pods, resize them, change the cluster's replica counts) and the RoleBinding of the two."""
+    name, account = names.checked(cluster.metadata.name), service_account_name(cluster)
+    subject = {"kind": SERVICE_ACCOUNT.kind, "name": account, "namespace": cluster.metadata.namespace}
+    of: Body = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": name}
     rules = [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in _RULES]
-    return owner.child(cluster, ROLE, name=role_name(cluster), labels=_labels(cluster), rules=rules)
-
-
-def role_binding(cluster: RayCluster) -> Body:
-    """Build the RoleBinding between the two."""
-    namespace = cluster.metadata.namespace
-    account = {"kind": SERVICE_ACCOUNT.kind, "name": service_account_name(cluster), "namespace": namespace}
-    name, own = role_name(cluster), _labels(cluster)
-    of = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": name}
-    return owner.child(cluster, ROLE_BINDING, name=name, labels=own, subjects=[account], roleRef=of)
-
-
-def _labels(cluster: RayCluster) -> dict[str, str]:
-    return {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
+    own = {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
+    build = partial(owner.child, cluster, labels=own)
+    return {
+        SERVICE_ACCOUNT: build(SERVICE_ACCOUNT, name=account),
+        ROLE: build(ROLE, name=name, rules=rules),
+        ROLE_BINDING: build(ROLE_BINDING, name=name, subjects=[subject], roleRef=of),
+    }
 
 
 def append_container(pod: Body, node: Node) -> None:

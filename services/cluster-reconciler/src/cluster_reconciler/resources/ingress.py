@@ -21,16 +21,6 @@ HASH: Final = 10
 """Characters of a hash in a name."""
 
 
-def is_needed(cluster: RayCluster) -> bool:
-    """Return whether the user asked for an ingress."""
-    return cluster.spec.head_group_spec.enable_ingress is True
-
-
-def name(cluster: RayCluster) -> str:
-    """Return the Ingress' name."""
-    return names.checked(f"{cluster.metadata.name}-head-ingress")
-
-
 def build(cluster: RayCluster) -> Body:
     """Build the Ingress; the cluster's annotations configure the controller, save the class, which has a field."""
     options = cluster.spec.head_group_spec.ingress_options or IngressOptions()
@@ -50,7 +40,7 @@ def build(cluster: RayCluster) -> Body:
         spec["ingressClassName"] = ingress_class
     if options.tls:
         spec["tls"] = copy.deepcopy(options.tls)
-    return _child(cluster, INGRESS, name(cluster), spec, annotations)
+    return _child(cluster, INGRESS, names.checked(f"{cluster.metadata.name}-head-ingress"), spec, annotations)
 
 
 def updated(cluster: RayCluster, have: Body) -> Body | None:
@@ -65,22 +55,20 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
     return owner.updated(want, have, "labels", "annotations")
 
 
-def route_name(cluster: RayCluster) -> str:
-    """Return the Route's name, cut so that name and namespace fit one DNS label; where no room is left, a hash distinguishes clusters."""
-    room = 51 - len(cluster.metadata.namespace)
-    if room <= 0:
-        return f"r{hashlib.sha256(cluster.metadata.name.encode()).hexdigest()[:HASH]}"
-    return names.checked(f"{cluster.metadata.name}-head-route"[:room])
-
-
 def build_route(cluster: RayCluster) -> Body:
-    """Build the Route."""
+    """Build the Route; its name is cut so that name and namespace fit one DNS label, and where no room is left, a hash distinguishes clusters."""
+    name, room = cluster.metadata.name, 51 - len(cluster.metadata.namespace)
+    route = (
+        names.checked(f"{name}-head-route"[:room])
+        if room > 0
+        else f"r{hashlib.sha256(name.encode()).hexdigest()[:HASH]}"
+    )
     spec: Body = {
         "to": {"kind": "Service", "name": services.head_name(cluster), "weight": 100},
         "port": {"targetPort": _dashboard_port(cluster)},
         "wildcardPolicy": "None",
     }
-    return _child(cluster, ROUTE, route_name(cluster), spec, dict(cluster.metadata.annotations))
+    return _child(cluster, ROUTE, route, spec, dict(cluster.metadata.annotations))
 
 
 def _dashboard_port(cluster: RayCluster) -> int:

@@ -68,7 +68,11 @@ def pod_labels(node: Node) -> dict[str, str]:
         **labels.BY_OPERATOR,
         **{key: value for key, value in users_own.items() if key not in FIXED},
     }
-    if isinstance(group, WorkerGroupSpec) and node.replica is not None and node.config.has(Gate.MULTI_HOST_INDEXING):
+    if (
+        isinstance(group, WorkerGroupSpec)
+        and node.replica is not None
+        and Gate.MULTI_HOST_INDEXING in node.config.gates
+    ):
         found[labels.REPLICA_INDEX] = str(node.replica.index)
         if group.num_of_hosts > 1:
             found[labels.REPLICA_NAME] = node.replica.replica_name or ""

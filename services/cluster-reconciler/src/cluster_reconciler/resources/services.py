@@ -78,11 +78,6 @@ def build_headless(cluster: RayCluster) -> Body:
     return owner.child(cluster, SERVICE, name=names.headless_service(of), labels=own, spec=spec)
 
 
-def needs_serve(cluster: RayCluster) -> bool:
-    """Return whether the user asked for the Serve Service; only the exact value counts."""
-    return cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"
-
-
 def build_serve(cluster: RayCluster) -> Body | None:
     """Build the Serve Service over all pods of the cluster; None when the head declares ports, but none for Serve."""
     of, entries = cluster.metadata.name, service_ports.of_serve(cluster.raw_spec)

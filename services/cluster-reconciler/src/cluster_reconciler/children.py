@@ -40,8 +40,8 @@ def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Ch
         module = graceful_drain.config_map(cluster)
         report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
         yield Child(kinds.CONFIG_MAP, module["metadata"]["name"], module, report, IfExists.NEED_OWN)
-    if auth.needs_secret(cluster):
-        yield Child(kinds.SECRET, auth.secret_name(cluster), auth.secret(cluster, token=token))
+    if (secret := auth.secret(cluster, token=token)) is not None:
+        yield Child(kinds.SECRET, secret["metadata"]["name"], secret)
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
         yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster), is_compared=True)
 

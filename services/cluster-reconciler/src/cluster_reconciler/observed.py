@@ -89,11 +89,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
 
-    def controls(self, pod: Pod) -> bool:
-        """Return whether a pod was made for this very cluster, and does not merely bear its label."""
-        uid = self.cluster.metadata.uid
-        return any(owner.controller and owner.uid == uid for owner in pod.metadata.owner_references)
-
     def holds(self, kind: ConditionType) -> bool:
         """Return whether a condition of the status is True."""
         return conditions.is_true(self.cluster.status.conditions, kind)

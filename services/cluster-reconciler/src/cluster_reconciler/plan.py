@@ -20,12 +20,11 @@ from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.node import ReplicaIndex
-from common import conditions, labels, pod_json
-from common.api.ray_cluster import RayCluster
+from common import labels, pod_json
 from common.feature_gates import Gate
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel, Refuse
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel
 from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
@@ -52,23 +51,12 @@ def make(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan:
 
 def _validate(situation: Situation) -> Continue | ClusterPlan:
     """Refuse what is not ours or not valid."""
-    cluster, refusal = situation.cluster, refusals.find(situation.cluster, situation.config)
-    if refusal is None:
-        return Continue()
-    failure = refusal.failure
-    unsupported = "" if failure is None or failure.is_of_name else failure.problem
-    if refusal.event is None or (unsupported and cluster.metadata.deletion_timestamp is not None):
-        return NOTHING
-    event = Refuse(event=refusal.event) if refusal.is_retried else EmitEvent(event=refusal.event)
-    actions = step(event, *_unsupported(cluster, unsupported))
-    return ClusterPlan(actions=actions, refusal=failure, writes_status=failure is not None, is_periodic=False)
-
-
-def _unsupported(cluster: RayCluster, problem: str) -> tuple[EmitEvent, ...]:
-    """Report what is not supported, once: until the condition reports the same."""
-    known = conditions.find(cluster.status.conditions, ConditionType.UNSUPPORTED) if problem else None
-    is_due = problem and (known is None or known.message != problem)
-    return (EmitEvent(event=events.UNSUPPORTED.about(cluster, problem=problem)),) if is_due else ()
+    found, is_deleted = (
+        refusals.find(situation.cluster, situation.config),
+        situation.cluster.metadata.deletion_timestamp,
+    )
+    is_over = found is not None and found.refusal is not None and not found.refusal.is_of_name and is_deleted
+    return NOTHING if is_over else found or Continue()
 
 
 def _warn(situation: Situation) -> Continue:
@@ -77,7 +65,7 @@ def _warn(situation: Situation) -> Continue:
     found: list[Action] = [
         EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in cluster_rules.warnings(cluster)
     ]
-    found += _unsupported(cluster, cluster_rules.unsupported(cluster))
+    found += refusals.warnings_of(cluster, cluster_rules.unsupported(cluster))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
         found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
     return Continue(actions=step(*found, is_side=True))

@@ -71,7 +71,7 @@ def _clean_up(situation: Situation, deleted_at: datetime) -> ClusterPlan:
             return _release(cluster, "the cleanup Job has finished")
         return msgspec.structs.replace(waiting, note="waiting for the cleanup Job")
     body = redis_cleanup_job.build(cluster, situation.config)
-    report = events.CREATED_CLEANUP_JOB.about(cluster, redis_cleanup_job.name(cluster))
+    report = events.CREATED_CLEANUP_JOB.about(cluster, body["metadata"]["name"])
     removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return msgspec.structs.replace(waiting, actions=tuple(removals), note="the head is gone: cleaning Redis")
 

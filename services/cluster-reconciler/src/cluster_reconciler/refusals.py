@@ -7,36 +7,29 @@ nothing is retried until the object changes, but for a status that contradicts i
 import msgspec
 
 from cluster_reconciler import events
+from cluster_reconciler.actions import NOTHING, ClusterPlan, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import Failure, ReplicaFailure
+from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.status import compute
-from common import labels
-from common.api.event import Event
+from common import conditions, labels
 from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
+from common.runtime.actions import Action, EmitEvent, Refuse
 from common.validation import ray_cluster as cluster_rules
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The Event of a refusal, if any, whether a retry may help without a change, and what the status reports of it."""
-
-    event: Event | None
-    is_retried: bool = False
-    failure: Failure | None = None
-
-
-def find(cluster: RayCluster, config: Config) -> Refusal | None:
-    """Return the first reason to do nothing."""
+def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
+    """Return the plan that reports the first reason to do nothing, None without a reason."""
     try:
         managed_by = cluster.spec.managed_by or ""
     except msgspec.ValidationError:
         managed_by = ""  # the rules on the spec report what is wrong
     if managed_by not in {"", labels.MANAGED_BY_US}:
-        return Refusal(event=None)
+        return NOTHING
     if problem := cluster_rules.metadata(cluster):
         event = events.INVALID_METADATA.about(cluster, what="metadata", problem=problem)
-        return Refusal(event=event, failure=Failure(ReplicaFailure.INVALID_METADATA, problem))
+        return _report(EmitEvent(event=event), failure=Failure(ReplicaFailure.INVALID_METADATA, problem))
     try:
         problem, unsupported = cluster_rules.spec(cluster, config.gates), ""
     except msgspec.ValidationError as fault:
@@ -44,13 +37,25 @@ def find(cluster: RayCluster, config: Config) -> Refusal | None:
     if problem is None and not config.has_cert_manager and cluster_rules.missing_protection(cluster):
         problem, unsupported = cluster_rules.NO_CERT_MANAGER, cluster_rules.unsupported(cluster)
     if problem is not None:
+        event = EmitEvent(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem))
         failure = Failure(ReplicaFailure.UNSUPPORTED, unsupported) if unsupported else None
-        return Refusal(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem), failure=failure)
+        return _report(event, *warnings_of(cluster, unsupported), failure=failure)
     if problem := cluster_rules.upgrade_options(cluster):
-        return Refusal(event=events.INVALID_SPEC.about(cluster, what="UpgradeStrategy", problem=problem))
-    if problem := cluster_rules.status(cluster):
-        return Refusal(event=events.INVALID_STATUS.about(cluster, problem=problem), is_retried=True)
+        return _report(EmitEvent(event=events.INVALID_SPEC.about(cluster, what="UpgradeStrategy", problem=problem)))
+    if problem := cluster_rules.status(cluster):  # a retry may help without a change
+        return _report(Refuse(event=events.INVALID_STATUS.about(cluster, problem=problem)))
     return None
+
+
+def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
+    return ClusterPlan(actions=step(*actions), refusal=failure, writes_status=failure is not None, is_periodic=False)
+
+
+def warnings_of(cluster: RayCluster, unsupported: str) -> tuple[EmitEvent, ...]:
+    """Report what is not supported, once: until the condition reports the same."""
+    known = conditions.find(cluster.status.conditions, ConditionType.UNSUPPORTED)
+    is_due = unsupported and (known is None or known.message != unsupported)
+    return (EmitEvent(event=events.UNSUPPORTED.about(cluster, problem=unsupported)),) if is_due else ()
 
 
 def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:

@@ -95,7 +95,7 @@ def test_what_the_template_names_is_kept() -> None:
     ],
 )
 def test_is_needed(options: Json | None, *, is_needed: bool) -> None:
-    assert auth.needs_secret(a_ray_cluster(auth_options=options)) == is_needed
+    assert (auth.secret(a_ray_cluster(auth_options=options), token="t") is not None) == is_needed
 
 
 def test_case_99_the_secret() -> None:

@@ -193,4 +193,7 @@ def test_case_37_program(options: Json, *, takes_username: bool) -> None:
 
 
 def test_a_long_cluster_name_still_names_a_job() -> None:
-    assert redis_cleanup_job.name(a_ray_cluster("a" + "b" * 52)) == "b" * 49 + "-redis-cleanup"
+    assert (
+        redis_cleanup_job.build(a_ray_cluster("a" + "b" * 52), Config())["metadata"]["name"]
+        == "b" * 49 + "-redis-cleanup"
+    )

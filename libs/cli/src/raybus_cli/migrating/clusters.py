@@ -19,6 +19,7 @@ from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.clock import SystemClock
 from common.feature_gates import Gate
 from common.kube.client import Kube
+from common.runtime.actions import EmitEvent
 from common.runtime.cache import Cache
 from common.runtime.executor import Executed
 from common.runtime.key import Key
@@ -46,11 +47,12 @@ async def judge(cluster: RayCluster, io: Ports, *, now: datetime) -> Subject:
 async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Finding]:
     meta = cluster.metadata
     refusal = refusal_of(cluster, io.config)
-    if refusal is not None and refusal.event is None:
+    if refusal is not None and not refusal.actions:
         return [findings.note("belongs to neither operator: spec.managedBy names another one")]
     missing = _unsupported(cluster)
     if refusal is not None:
-        return [*missing, *_refused(refusal.event.note if refusal.event is not None else "")]
+        reported = (each.event.note for step in refusal.actions for each in step.actions if isinstance(each, EmitEvent))
+        return [*missing, *_refused(next(reported))]
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
     if observed is None:
         return []

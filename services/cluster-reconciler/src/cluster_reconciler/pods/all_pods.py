@@ -27,7 +27,12 @@ def suspend(situation: Situation) -> Continue | ClusterPlan:
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
     if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):
         return Continue()
-    may_delete = is_suspending or not has_conditions or (is_suspended and any(map(observed.controls, observed.pods)))
+    uid, owners = (
+        situation.cluster.metadata.uid,
+        (each for pod in observed.pods for each in pod.metadata.owner_references),
+    )
+    is_late = is_suspended and any(each.controller and each.uid == uid for each in owners)
+    may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
         return _delete(situation.cluster, "Pods", "suspension", note="suspending: all pods go")
     return ClusterPlan(note="suspended: pods are left alone")

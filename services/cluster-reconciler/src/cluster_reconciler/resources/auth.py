@@ -25,16 +25,14 @@ def secret_name(cluster: RayCluster) -> str:
     return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
 
 
-def needs_secret(cluster: RayCluster) -> bool:
-    """Return whether we make a token; an empty mode makes one too, as in KubeRay, though no pod uses it."""
+def secret(cluster: RayCluster, *, token: str) -> Body | None:
+    """Build the Secret around a token, which the caller draws: base64 of 32 random bytes; None where we make no token.
+
+    An empty mode makes one too, as in KubeRay, though no pod uses it.
+    """
     options = cluster.spec.auth_options
-    if options is None or options.mode == "disabled":
-        return False
-    return not traits.has_kubernetes_auth(cluster) and not options.secret_name
-
-
-def secret(cluster: RayCluster, *, token: str) -> Body:
-    """Build the Secret around a token, which the caller draws: base64 of 32 random bytes."""
+    if options is None or options.mode == "disabled" or options.secret_name or traits.has_kubernetes_auth(cluster):
+        return None
     return owner.child(cluster, SECRET, name=secret_name(cluster), stringData={KEY: token})
 
 

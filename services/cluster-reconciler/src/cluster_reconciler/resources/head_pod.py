@@ -4,7 +4,7 @@ Behaviour: spec raycluster §11.1, §11.2; acceptance cases 42, 49, 85-105.
 """
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, ray_pod, ray_start
+from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, ray_pod
 from cluster_reconciler.resources.node import Node
 from common import labels, names
 from common.api.opaque import Body
@@ -21,7 +21,6 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
     """Build the pod; a name in the user's template wins over the one given, as in KubeRay, and a fixed name over both."""
     node = Node(cluster=cluster, config=config, group=cluster.spec.head_group_spec)
     pod = ray_pod.begin(node)
-    params = ray_start.params_of(node)
     if config.head_pod_name_is_fixed:
         pod["metadata"]["name"] = name_prefix(cluster).removesuffix("-")
     else:
@@ -30,5 +29,5 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
         pod["spec"]["serviceAccountName"] = autoscaler.service_account_name(cluster)
         autoscaler.append_container(pod, node)
     gcs_fault_tolerance.configure_head(pod, cluster)
-    ray_pod.complete(pod, node, params)
+    ray_pod.complete(pod, node)
     return pod

@@ -43,8 +43,9 @@ def begin(node: Node) -> Body:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def complete(pod: Body, node: Node, params: Mapping[str, str]) -> None:
+def complete(pod: Body, node: Node) -> None:
     """Add what every Ray pod needs: labels, containers and volumes first, then command, environment, probes and owner."""
+    params = ray_start.params_of(node)
     pod["metadata"]["labels"] = pod_labels(node)
     container = pod_json.ray_container(pod)
     if pod_json.port_named(container, "metrics") is None:

@@ -18,14 +18,10 @@ _RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
 _GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/kuberay-gcs-ft.html"
 
 
-def name(cluster: RayCluster) -> str:
-    """Return the Job's name."""
-    return names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
-
-
 def build(cluster: RayCluster, config: Config) -> Body:
     """Build the Job from a head pod: it needs the same credentials, volumes and placement."""
-    pod = head_pod.build(cluster, config, name=name(cluster))
+    name = names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
+    pod = head_pod.build(cluster, config, name=name)
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
     del metadata["name"]
     metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
@@ -46,7 +42,7 @@ def build(cluster: RayCluster, config: Config) -> Body:
         "template": {"metadata": metadata, "spec": pod["spec"]},
     }
     own, annotations = dict(metadata["labels"]), dict(metadata["annotations"])
-    return owner.child(cluster, JOB, name=name(cluster), labels=own, annotations=annotations, spec=spec)
+    return owner.child(cluster, JOB, name=name, labels=own, annotations=annotations, spec=spec)
 
 
 def _script(*, takes_username: bool) -> str:

@@ -29,7 +29,6 @@ def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: 
     """Build the pod at a place of its group."""
     node = Node(cluster=cluster, config=config, group=group, replica=replica)
     pod = ray_pod.begin(node)
-    params = ray_start.params_of(node)
     pod["metadata"] |= {"name": name, "generateName": name_prefix(cluster, group)}
     if config.injects_init_container:
         # before anything is added to the Ray container, with which it shares env and mounts
@@ -39,7 +38,7 @@ def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: 
         pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
     if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
         pod["spec"]["restartPolicy"] = "Never"
-    ray_pod.complete(pod, node, params)
+    ray_pod.complete(pod, node)
     return pod
 
 

@@ -12,7 +12,7 @@ import msgspec
 from cluster_reconciler import events
 from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
 from cluster_reconciler.observed import Situation, is_terminating
-from cluster_reconciler.resources import redis_cleanup_job
+from cluster_reconciler.resources import head_pod
 from common import durations, labels
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB, POD
@@ -70,7 +70,7 @@ def _clean_up(situation: Situation, deleted_at: datetime) -> ClusterPlan:
         if any(each.type in _FINISHED and each.status == "True" for each in reached):
             return _release(cluster, "the cleanup Job has finished")
         return msgspec.structs.replace(waiting, note="waiting for the cleanup Job")
-    body = redis_cleanup_job.build(cluster, situation.config)
+    body = head_pod.build_cleanup_job(cluster, situation.config)
     report = events.CREATED_CLEANUP_JOB.about(cluster, body["metadata"]["name"])
     removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return msgspec.structs.replace(waiting, actions=tuple(removals), note="the head is gone: cleaning Redis")

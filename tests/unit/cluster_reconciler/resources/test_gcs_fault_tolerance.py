@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import gcs_fault_tolerance, owner, redis_cleanup_job
+from cluster_reconciler.resources import gcs_fault_tolerance, head_pod, owner
 from common import labels
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
@@ -153,7 +153,7 @@ def a_cleanup_job(options: Json | None = None) -> Json:
         enable_in_tree_autoscaling=True,
         gcs_fault_tolerance_options=options or {},
     )
-    return redis_cleanup_job.build(cluster, Config())
+    return head_pod.build_cleanup_job(cluster, Config())
 
 
 def test_case_37_job() -> None:
@@ -194,6 +194,6 @@ def test_case_37_program(options: Json, *, takes_username: bool) -> None:
 
 def test_a_long_cluster_name_still_names_a_job() -> None:
     assert (
-        redis_cleanup_job.build(a_ray_cluster("a" + "b" * 52), Config())["metadata"]["name"]
+        head_pod.build_cleanup_job(a_ray_cluster("a" + "b" * 52), Config())["metadata"]["name"]
         == "b" * 49 + "-redis-cleanup"
     )

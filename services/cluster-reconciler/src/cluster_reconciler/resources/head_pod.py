@@ -1,15 +1,23 @@
-"""The head pod: the user's template made into the first node of a Ray cluster.
+"""The head pod: the user's template made into the first node of a Ray cluster; and the Job that removes a deleted cluster's keys from Redis.
 
-Behaviour: spec raycluster §11.1, §11.2; acceptance cases 42, 49, 85-105.
+Behaviour: spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 85-105.
 """
 
+from typing import Final
+
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, ray_pod
+from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, owner, ray_pod, ray_start
 from cluster_reconciler.resources.node import Node
-from common import labels, names
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import JOB
+from common.pod_json import literal
 from common.ray import cluster_traits as traits
+
+DEADLINE_SECONDS: Final = 300
+_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
+_GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/kuberay-gcs-ft.html"
 
 
 def name_prefix(cluster: RayCluster) -> str:
@@ -31,3 +39,49 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
     gcs_fault_tolerance.configure_head(pod, cluster)
     ray_pod.complete(pod, node)
     return pod
+
+
+def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
+    """Build the Job from a head pod, which runs a short program and no Ray: it needs the same credentials, volumes and placement."""
+    name = names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
+    pod = build(cluster, config, name=name)
+    metadata, container = pod["metadata"], pod_json.ray_container(pod)
+    del metadata["name"]
+    metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
+    for probe in ("livenessProbe", "readinessProbe"):
+        container.pop(probe, None)
+    container["command"] = ray_start.shell(config)
+    container["args"] = [_script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))]
+    container["resources"] = {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)}
+    pod_json.add_env(
+        container,
+        literal("RAY_redis_db_connect_retries", "120"),
+        literal("RAY_redis_db_connect_wait_milliseconds", "500"),
+    )
+    pod["spec"] |= {"containers": [container], "restartPolicy": "Never"}
+    spec: Body = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "template": {"metadata": metadata, "spec": pod["spec"]},
+    }
+    own, annotations = dict(metadata["labels"]), dict(metadata["annotations"])
+    return owner.child(cluster, JOB, name=name, labels=own, annotations=annotations, spec=spec)
+
+
+def _script(*, takes_username: bool) -> str:
+    """Write the program; a Ray that knows no user names must not be given the parameter."""
+    username = "username=os.environ.get('REDIS_USERNAME', url.username), " if takes_username else ""
+    program = "; ".join(
+        (
+            "import os, sys",
+            "from urllib.parse import urlparse",
+            "from ray._private.gcs_utils import cleanup_redis_storage",
+            "first = os.environ.get('RAY_REDIS_ADDRESS', '').split(',')[0]",
+            "url = urlparse(first if '://' in first else 'redis://' + first)",
+            "done = cleanup_redis_storage(host=url.hostname, port=url.port, "
+            f"{username}password=os.environ.get('REDIS_PASSWORD', url.password or ''), "
+            "use_ssl=url.scheme == 'rediss', storage_namespace=os.environ.get('RAY_external_storage_namespace'))",
+            "sys.exit(0 if done else 1)",
+        )
+    )
+    return f'echo "To clean up by hand, see {_GUIDE}" && python -c "{program}"'

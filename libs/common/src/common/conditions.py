@@ -39,16 +39,13 @@ def updated(
     for update in updates:
         old = find(found, update.type)
         is_same = old is not None and old.status == update.status
+        observed_at = 0 if old is None else old.observed_generation
         new = Condition(
             type=str(update.type),
             status=update.status,
             reason=str(update.reason),
             message=clipped(update.message, LONGEST_MESSAGE),
-            observed_generation=generation
-            if generation is not None
-            else old.observed_generation
-            if old is not None
-            else 0,
+            observed_generation=observed_at if generation is None else generation,
             last_transition_time=old.last_transition_time if old is not None and is_same else whole_seconds(now),
         )
         found = [*found, new] if old is None else [new if each.type == update.type else each for each in found]

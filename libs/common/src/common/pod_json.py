@@ -5,7 +5,6 @@ what they are given: callers edit a copy of their own. JSON null counts as absen
 """
 
 import copy
-from collections.abc import Iterable
 from typing import Any, cast
 
 from common.api.opaque import Body
@@ -121,9 +120,3 @@ def add_missing_volume(pod: Body, volume: Body) -> None:
     """Append a volume unless one has its name."""
     if not has_volume(pod, volume["name"]):
         ensure_list(pod["spec"], "volumes").append(volume)
-
-
-def add_missing(target: Body, additions: Iterable[tuple[str, str]]) -> None:
-    """Set those keys that a map does not have yet."""
-    for key, value in additions:
-        target.setdefault(key, value)

@@ -116,11 +116,6 @@ def parse(value: str | float) -> Quantity:
     return Quantity(exact, family, text if keeps_text or text == "0" else "")
 
 
-def canonical(value: str | float) -> str:
-    """Return the text that Kubernetes stores for a quantity."""
-    return str(parse(value))
-
-
 def _interpret(suffix: str, text: str) -> tuple[int, Family]:
     """Return the power of ten, or of two, that a suffix stands for."""
     if suffix in _DECIMAL:

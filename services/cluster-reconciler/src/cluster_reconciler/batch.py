@@ -11,7 +11,6 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.children import digest
 from cluster_reconciler.config import BatchSchedulerName, Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.pods import workers
@@ -144,7 +143,7 @@ class Volcano(BatchScheduler, frozen=True):
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         if traits.creator_kind(cluster) == "RayJob":
             return ()
-        own, wanted = volcano_name(cluster), digest(_numbers(cluster))
+        own, wanted = volcano_name(cluster), _numbers(cluster)
         problem = f"Failed creating pod group {cluster.metadata.namespace}/{own}"
         report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
         return (Child(VOLCANO_POD_GROUP, own, build_volcano_group(cluster), report, wanted=wanted),)
@@ -220,7 +219,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return Workload and PodGroup, also of a cluster that should have none."""
-        wanted, name = digest({"minCount": _members(cluster), "isGang": is_gang(cluster)}), cluster.metadata.name
+        wanted, name = {"minCount": _members(cluster), "isGang": is_gang(cluster)}, cluster.metadata.name
         policy: Body = {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
         reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
         template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}

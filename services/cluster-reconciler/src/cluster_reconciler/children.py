@@ -5,10 +5,7 @@ The others are looked up at the API server (`looked_up`) and created when absent
 afterwards, and the owner of the GCS volume claim (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
 """
 
-import hashlib
 from collections.abc import Iterator
-
-import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
@@ -56,12 +53,7 @@ def _child(
 ) -> Child:
     name = body["metadata"]["name"]
     report = events.CREATED[resource].about(cluster, name)
-    return Child(resource, name, body, report, if_exists, digest(body) if is_compared else "")
-
-
-def digest(body: Body) -> str:
-    """Return a hash of an object's wanted content."""
-    return hashlib.sha1(msgspec.json.encode(body, order="sorted"), usedforsecurity=False).hexdigest()
+    return Child(resource, name, body, report, if_exists, body if is_compared else {})
 
 
 def create(situation: Situation) -> Continue | ClusterPlan:

@@ -52,7 +52,7 @@ class Memory(msgspec.Struct):
     """Pods that we asked to go, by uid."""
     progress_since: datetime | None = None
     """Since when the progress of some pods has waited for a status update."""
-    children: dict[tuple[Resource, str], tuple[str, datetime]] = {}
+    children: dict[tuple[Resource, str], tuple[Body, datetime]] = {}
     """What was wanted of each child that was observed, and when; without an entry, the next reconcile reads the child again."""
 
     def saw(self, child: Child, *, now: datetime) -> None:
@@ -61,8 +61,8 @@ class Memory(msgspec.Struct):
 
     def trusts(self, child: Child, *, now: datetime) -> bool:
         """Return whether a child was observed lately, with the same wanted content."""
-        wanted, seen = self.children.get((child.resource, child.name), ("", None))
-        return seen is not None and wanted == child.wanted and now - seen < TRUSTED_FOR
+        known = self.children.get((child.resource, child.name))
+        return known is not None and known[0] == child.wanted and now - known[1] < TRUSTED_FOR
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
     """
     memory, meta = memory_of(cluster, io), cluster.metadata
     may_exist = cluster.spec.network_policy is not None or meta.generation > 1
-    all_of_them = Child(NETWORK_POLICY, "", wanted=str(meta.generation))
+    all_of_them = Child(NETWORK_POLICY, "", wanted={"generation": meta.generation})
     if Gate.NETWORK_POLICY not in io.config.gates or not may_exist or memory.trusts(all_of_them, now=now):
         return None
     answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector(cluster))

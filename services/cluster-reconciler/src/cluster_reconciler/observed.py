@@ -25,8 +25,8 @@ class Child(msgspec.Struct, frozen=True):
     events: ActionEvents = SILENT
     """The Events of its creation."""
     if_exists: IfExists = IfExists.ACCEPT
-    wanted: str = ""
-    """A hash of the wanted content, for a child that is compared with what it should be."""
+    wanted: Body = {}
+    """The wanted content, of a child that is compared with what it should be."""
 
     @property
     def creation(self) -> Create:

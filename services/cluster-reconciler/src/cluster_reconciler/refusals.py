@@ -60,21 +60,15 @@ def warnings_of(cluster: RayCluster, unsupported: str) -> tuple[EmitEvent, ...]:
 
 def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     """Return which limit the spec exceeds, with the value found, the limit, and the remedy; a large object delays no other."""
-    members = traits.worker_groups(cluster)
-    if len(members) > config.max_groups:
-        return (
-            f"spec.workerGroupSpecs has {len(members)} groups, more than {config.max_groups} "
-            "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups, or have the limit raised"
-        )
-    for group in members:
-        if not group.suspend and workers.hosts(group) > config.max_hosts:
-            return (
-                f"workerGroupSpecs group {group.group_name} has numOfHosts {group.num_of_hosts}, more than {config.max_hosts} "
-                "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it, or have the limit raised"
-            )
-    if (pods := compute.desired_workers(cluster)) > config.max_pods:
-        return (
-            f"spec.workerGroupSpecs asks for {pods} worker pods, more than {config.max_pods} "
-            "(RAYBUS_MAX_PODS_PER_CLUSTER): lower replicas or numOfHosts, or have the limit raised"
-        )
+    members, pods = traits.worker_groups(cluster), compute.desired_workers(cluster)
+    groups = f"spec.workerGroupSpecs has {len(members)} groups"
+    limits = [(len(members), config.max_groups, groups, "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups")]
+    for group in (each for each in members if not each.suspend):
+        hosts = f"workerGroupSpecs group {group.group_name} has numOfHosts {group.num_of_hosts}"
+        limits.append((workers.hosts(group), config.max_hosts, hosts, "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it"))
+    remedy = "(RAYBUS_MAX_PODS_PER_CLUSTER): lower replicas or numOfHosts"
+    limits.append((pods, config.max_pods, f"spec.workerGroupSpecs asks for {pods} worker pods", remedy))
+    for found, most, what, remedy in limits:
+        if found > most:
+            return f"{what}, more than {most} {remedy}, or have the limit raised"
     return None

@@ -129,4 +129,4 @@ def _plain(value: object) -> object:
 
 
 def _canonical(kind: type, value: Any) -> str:
-    return _Time(rfc3339(datetime.fromisoformat(value))) if kind is _Time else _Quantity(quantity.canonical(value))
+    return _Time(rfc3339(datetime.fromisoformat(value))) if kind is _Time else _Quantity(str(quantity.parse(value)))

@@ -214,19 +214,14 @@ class HeadInfo(ApiStruct, frozen=True, kw_only=True):
     service_name: str = ""
 
 
-def _no_quantity() -> QuantityText:
-    """Return the zero that is always written: `omit_defaults` passes over factories."""
-    return "0"
-
-
 class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a RayCluster is. The four quantities and `head` are written even when empty."""
+    """What a RayCluster is. The four quantities and `head` are written even when empty: `omit_defaults` passes over factories."""
 
     state: str = ""
-    desired_cpu: QuantityText = msgspec.field(default_factory=_no_quantity, name="desiredCPU")
-    desired_memory: QuantityText = msgspec.field(default_factory=_no_quantity)
-    desired_gpu: QuantityText = msgspec.field(default_factory=_no_quantity, name="desiredGPU")
-    desired_tpu: QuantityText = msgspec.field(default_factory=_no_quantity, name="desiredTPU")
+    desired_cpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredCPU")
+    desired_memory: QuantityText = msgspec.field(default_factory=lambda: "0")
+    desired_gpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredGPU")
+    desired_tpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredTPU")
     last_update_time: Annotated[Time | None, Api(nullable=True)] = None
     state_transition_times: dict[str, Time] | None = None
     endpoints: dict[str, str] | None = None

@@ -77,7 +77,7 @@ def pod_labels(node: Node) -> dict[str, str]:
         if group.num_of_hosts > 1:
             found[labels.REPLICA_NAME] = node.replica.replica_name or ""
             found[labels.HOST_INDEX] = str(node.replica.host)
-    pod_json.add_missing(found, node.config.default_pod_labels.items())
+    found = node.config.default_pod_labels | found
     if traits.is_for_a_service(node.cluster):
         found[labels.SERVE] = "false" if node.is_head else "true"  # the head is let in by hand
     return found

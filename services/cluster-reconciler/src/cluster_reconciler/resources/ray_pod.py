@@ -63,7 +63,7 @@ def complete(pod: Body, node: Node) -> None:
         autoscaler = next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
         for each in (container, autoscaler):
             _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
-    pod_json.add_missing(pod["metadata"]["annotations"], node.config.default_pod_annotations.items())
+    pod["metadata"]["annotations"] = node.config.default_pod_annotations | pod["metadata"]["annotations"]
     text = ray_start.command(params, container, is_head=node.is_head)
     ray_start.set_container_command(pod, text, node.config, exports=graceful_drain.configure_pod(pod, node))
     _complete_env(pod, node, text)

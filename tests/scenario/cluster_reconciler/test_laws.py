@@ -4,10 +4,12 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster_reconciler import plan
 from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.workers import GroupDecision
@@ -63,8 +65,9 @@ async def test_a_name_that_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) 
 async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     decide = workers.decide
 
-    def shrinking(*args: Any, **more: Any) -> GroupDecision:
-        return decide(*args, **{**more, "may_shrink": True})
+    def shrinking(observed: Observed, *args: Any, **more: Any) -> GroupDecision:
+        config = msgspec.structs.replace(observed.config, deletes_random_pods=True)
+        return decide(msgspec.structs.replace(observed, config=config), *args, **more)
 
     monkeypatch.setattr(workers, "decide", shrinking)
     chaos = await a_chaos(enable_in_tree_autoscaling=True)

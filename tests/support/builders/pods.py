@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from cluster_reconciler.actions import ClusterPlan, Continue
+from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from common import labels
 from common.api.core import (
@@ -106,7 +107,8 @@ def a_head_service(**spec: Any) -> Service:
 
 def an_observation(*pods: Pod, cluster: RayCluster | None = None, **fields: Any) -> Observed:
     """Build what a reconcile has observed: a cluster, these pods and its head Service."""
-    defaults: dict[str, Any] = {"cluster": cluster or a_ray_cluster(), "head_services": (a_head_service(),)}
+    defaults: dict[str, Any] = {"cluster": cluster or a_ray_cluster(), "config": Config(), "now": NOW}
+    defaults["head_services"] = (a_head_service(),)
     return Observed(**{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed, Situation
+from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import auth, autoscaler, graceful_drain, ingress, network_policy, owner, services
 from cluster_reconciler.resources import gcs_fault_tolerance as gcs
 from cluster_reconciler.resources.ingress import ROUTE
@@ -56,15 +56,15 @@ def _child(
     return Child(resource, name, body, report, if_exists, body if is_compared else {})
 
 
-def create(situation: Situation) -> Continue | ClusterPlan:
+def create(observed: Observed) -> Continue | ClusterPlan:
     """Create all that is absent: first what the head's identity needs, then what pods refer to, then what only users need.
 
     A pod that relied on what a deleted cluster of the same name left behind would be refused.
     """
-    observed, cluster, listed = situation.observed, situation.cluster, situation.observed.network_policies
+    cluster, listed = observed.cluster, observed.network_policies
     actions = (
         *step(*_identity(observed)),
-        *step(*_for_pods(observed), *_services(situation)),
+        *step(*_for_pods(observed), *_services(observed)),
         *step(*_ingress_or_route(observed), is_side=True),
         *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
     )
@@ -140,11 +140,11 @@ def _unfit_claim(cluster: RayCluster, have: Body) -> Iterator[Action]:
         yield Refuse(event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}"))
 
 
-def _services(situation: Situation) -> Iterator[Action]:
+def _services(observed: Observed) -> Iterator[Action]:
     """Yield the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
-    observed, cluster, missing = situation.observed, situation.cluster, list[Body]()
+    cluster, missing = observed.cluster, list[Body]()
     if not observed.head_services:
-        missing.append(services.build_head(cluster, situation.config))
+        missing.append(services.build_head(cluster, observed.config))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
         missing.append(services.build_headless(cluster))
     yield from (_child(cluster, kinds.SERVICE, body, if_exists=IfExists.NEED_OWN).creation for body in missing)

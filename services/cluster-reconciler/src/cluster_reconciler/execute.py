@@ -167,11 +167,11 @@ def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: dateti
         known = conditions.updated(old.conditions, outcome.failure.update, now=now)
         status = msgspec.structs.replace(old, conditions=known)
         return StatusPlan(write=status if has_conditions and compute.has_changed(old, status) else None)
-    observed = from_state(cluster, io)
+    observed = from_state(cluster, io, now=now)
     violation = compute.head_violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
         return StatusPlan(fault=violation)
-    status = compute.compute(observed, outcome, now=now, has_conditions=has_conditions)
+    status = compute.compute(observed, outcome)
     memory = memory_of(cluster, io)
     gathered_since, memory.progress_since = memory.progress_since, None
     if not compute.has_changed(old, status):

@@ -89,11 +89,11 @@ async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
         io.forget(key)
         return None
     if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
-        return from_state(cluster, io, await _look_up(cluster, io, now=now))
-    return from_state(cluster, io)
+        return from_state(cluster, io, now=now, live=await _look_up(cluster, io, now=now))
+    return from_state(cluster, io, now=now)
 
 
-def from_state(cluster: RayCluster, io: Ports, live: Observed | None = None) -> Observed:
+def from_state(cluster: RayCluster, io: Ports, *, now: datetime, live: Observed | None = None) -> Observed:
     """Return what the state holds about a cluster, our own writes included, and the results of live reads."""
     meta, memory, own = cluster.metadata, memory_of(cluster, io), {labels.CLUSTER: cluster.metadata.name}
     pods = tuple(
@@ -104,7 +104,7 @@ def from_state(cluster: RayCluster, io: Ports, live: Observed | None = None) -> 
     memory.deleted &= {pod.metadata.uid for pod in pods}
     cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
     return msgspec.structs.replace(
-        live or Observed(cluster=cluster),
+        live or Observed(cluster=cluster, config=io.config, now=now),
         pods=pods,
         head_services=tuple(io.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
@@ -135,7 +135,7 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
     if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
         keep_pods(cluster, io, await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)))
-        return from_state(cluster, io, observed)
+        return from_state(cluster, io, now=observed.now, live=observed)
     created = (each for each in changes if isinstance(each, Create | CreateWorker))
     asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
     if not asked:
@@ -183,9 +183,14 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> Observed
             continue
         memory.saw(child, now=now)
         found[child.resource] = body
-    policies = await _listed_policies(cluster, io, now=now)
     return Observed(
-        cluster=cluster, absent=absent, found=found, predecessors=tuple(predecessors), network_policies=policies
+        cluster=cluster,
+        config=io.config,
+        now=now,
+        absent=absent,
+        found=found,
+        predecessors=tuple(predecessors),
+        network_policies=await _listed_policies(cluster, io, now=now),
     )
 
 

@@ -38,6 +38,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A RayCluster and what belongs to it; a pod that is Terminating counts until it is gone (spec raycluster §9.1)."""
 
     cluster: RayCluster
+    config: Config
+    now: datetime
     pods: tuple[Pod, ...] = ()
     """All pods of the cluster that have a Ray node type, by name."""
     head_services: tuple[Service, ...] = ()
@@ -92,18 +94,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def holds(self, kind: ConditionType) -> bool:
         """Return whether a condition of the status is True."""
         return conditions.is_true(self.cluster.status.conditions, kind)
-
-
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What phases decide from."""
-
-    observed: Observed
-    config: Config
-    now: datetime
-
-    @property
-    def cluster(self) -> RayCluster:
-        return self.observed.cluster
 
 
 def is_terminating(pod: Pod) -> bool:

@@ -6,22 +6,19 @@ planned in batches of `BATCH` pods, so that its size delays only itself; the tab
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from cluster_reconciler import batch, children, events, redis_cleanup, refusals
 from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, step
-from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Observed, Situation, described, irrecoverable
+from cluster_reconciler.observed import Observed, described, irrecoverable
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.node import ReplicaIndex
 from common import labels, pod_json
-from common.feature_gates import Gate
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel
@@ -31,16 +28,15 @@ BATCH: Final = 200
 """Worker pods that one plan creates and deletes; a replica of several hosts is never split."""
 
 
-Phase = Callable[[Situation], Continue | ClusterPlan]
+Phase = Callable[[Observed], Continue | ClusterPlan]
 """A plan is the end: its actions follow those of the phases before."""
 
 
-def make(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan:
+def make(observed: Observed) -> ClusterPlan:
     """Return what to do now."""
-    situation = Situation(observed=observed, config=config, now=now)
     actions, notes, found = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:
-        result = phase(situation)
+        result = phase(observed)
         actions += result.actions
         notes.append(result.note)
         if isinstance(result, ClusterPlan):
@@ -49,19 +45,19 @@ def make(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan:
     return msgspec.structs.replace(found, actions=tuple(actions), note="; ".join(filter(None, notes)))
 
 
-def _validate(situation: Situation) -> Continue | ClusterPlan:
+def _validate(observed: Observed) -> Continue | ClusterPlan:
     """Refuse what is not ours or not valid."""
     found, is_deleted = (
-        refusals.find(situation.cluster, situation.config),
-        situation.cluster.metadata.deletion_timestamp,
+        refusals.find(observed.cluster, observed.config),
+        observed.cluster.metadata.deletion_timestamp,
     )
     is_over = found is not None and found.refusal is not None and not found.refusal.is_of_name and is_deleted
     return NOTHING if is_over else found or Continue()
 
 
-def _warn(situation: Situation) -> Continue:
+def _warn(observed: Observed) -> Continue:
     """Report what is allowed and unwise, or not supported."""
-    cluster, config = situation.cluster, situation.config
+    cluster, config = observed.cluster, observed.config
     found: list[Action] = [
         EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in cluster_rules.warnings(cluster)
     ]
@@ -71,12 +67,12 @@ def _warn(situation: Situation) -> Continue:
     return Continue(actions=step(*found, is_side=True))
 
 
-def _hold_back(situation: Situation) -> Continue | ClusterPlan:
+def _hold_back(observed: Observed) -> Continue | ClusterPlan:
     """Make no pod without the protection that the spec asks for, nor of a cluster that is larger than the operator's limits."""
-    cluster, reason, warnings = situation.cluster, ReplicaFailure.UNSUPPORTED, list[Action]()
+    cluster, reason, warnings = observed.cluster, ReplicaFailure.UNSUPPORTED, list[Action]()
     problem = cluster_rules.missing_protection(cluster)
     if not problem:
-        problem, reason = refusals.exceeded_limit(cluster, situation.config), ReplicaFailure.LIMIT_EXCEEDED
+        problem, reason = refusals.exceeded_limit(cluster, observed.config), ReplicaFailure.LIMIT_EXCEEDED
         if not problem:
             return Continue()
         warnings.append(EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem)))
@@ -84,14 +80,14 @@ def _hold_back(situation: Situation) -> Continue | ClusterPlan:
     return ClusterPlan(actions=actions, refusal=Failure(reason, problem), is_periodic=False, note=note)
 
 
-def _submit_to_batch_scheduler(situation: Situation) -> Continue | ClusterPlan:
+def _submit_to_batch_scheduler(observed: Observed) -> Continue | ClusterPlan:
     """Announce the cluster to the batch scheduler before any pod is made."""
-    return batch.scheduler(situation.config).submit(situation.observed)
+    return batch.scheduler(observed.config).submit(observed)
 
 
-def _head(situation: Situation) -> Continue | ClusterPlan:
+def _head(observed: Observed) -> Continue | ClusterPlan:
     """Create, replace or keep the head pod (spec raycluster §9.4; acceptance cases 43-50)."""
-    observed, cluster, config, heads = situation.observed, situation.cluster, situation.config, situation.observed.heads
+    cluster, config, heads = observed.cluster, observed.config, observed.heads
     if observed.is_waiting_for(heads):
         return Continue(note="head: the old head is still going")
     if len(heads) > 1:
@@ -108,7 +104,7 @@ def _head(situation: Situation) -> Continue | ClusterPlan:
     stays_dead = cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     if stays_dead and observed.holds(ConditionType.PROVISIONED):
         return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
-    (name,), _ = Namer(observed, now=situation.now).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
+    (name,), _ = Namer(observed, now=observed.now).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
     pod_json.ensure_body(body["metadata"], "annotations").update(all_pods.marks(cluster, config.version))
     batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
@@ -117,16 +113,12 @@ def _head(situation: Situation) -> Continue | ClusterPlan:
     return Continue(actions=(Parallel(actions=(create,), starts_slowly=True),), note="head: there is no head")
 
 
-def _workers(situation: Situation) -> ClusterPlan:
+def _workers(observed: Observed) -> ClusterPlan:
     """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
-    cluster, observed, config = situation.cluster, situation.observed, situation.config
-    has_indexes = Gate.MULTI_HOST_INDEXING in config.gates
-    # The autoscaler names the pods that go.
-    may_shrink = config.deletes_random_pods or not traits.is_autoscaling(cluster)
-    steps, notes, unfinished = list[Parallel](), list[str](), ""
-    namer, room, is_partial = Namer(observed, now=situation.now), BATCH, False
+    cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
+    namer, room, is_partial = Namer(observed, now=observed.now), BATCH, False
     for group in traits.named_groups(cluster):
-        decision = workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
+        decision = workers.decide(observed, group, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
         room -= len(decision.deletions) + len(decision.creations) * decision.hosts
@@ -148,7 +140,7 @@ def _workers(situation: Situation) -> ClusterPlan:
         if is_partial:
             notes.append("the rest follows in the next batch")
             break
-    requeue_at, note = situation.now if is_partial else None, "; ".join(notes)
+    requeue_at, note = observed.now if is_partial else None, "; ".join(notes)
     return ClusterPlan(
         actions=tuple(steps), requeue_at=requeue_at, note=note, unfinished=unfinished, is_partial=is_partial
     )

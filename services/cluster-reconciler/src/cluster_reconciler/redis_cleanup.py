@@ -11,7 +11,7 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
-from cluster_reconciler.observed import Situation, is_terminating
+from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import head_pod
 from common import durations, labels
 from common.api.ray_cluster import RayCluster
@@ -27,20 +27,20 @@ _LONGEST: Final = 10**9
 _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
 
-def finalize(situation: Situation) -> Continue | ClusterPlan:
+def finalize(observed: Observed) -> Continue | ClusterPlan:
     """Do what the finalizer asks for, and leave a deleted cluster to the garbage collector."""
-    cluster, meta = situation.cluster, situation.cluster.metadata
+    cluster, meta = observed.cluster, observed.cluster.metadata
     is_held, is_embedded = labels.GCS_FT_FINALIZER in meta.finalizers, traits.has_embedded_storage(cluster)
-    cleans_up = traits.is_fault_tolerant(cluster) and not is_embedded and situation.config.cleans_up_redis
+    cleans_up = traits.is_fault_tolerant(cluster) and not is_embedded and observed.config.cleans_up_redis
     if meta.deletion_timestamp is not None:
         if is_held and is_embedded:
             return _release(cluster, "the embedded store needs no cleaning")
-        return _clean_up(situation, meta.deletion_timestamp) if cleans_up else NOTHING
+        return _clean_up(observed, meta.deletion_timestamp) if cleans_up else NOTHING
     if is_held or not cleans_up:
         return Continue()
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
     note = "the finalizer comes first"
-    return msgspec.structs.replace(NOTHING, actions=step(action), requeue_at=situation.now, note=note)
+    return msgspec.structs.replace(NOTHING, actions=step(action), requeue_at=observed.now, note=note)
 
 
 def timeout(cluster: RayCluster) -> timedelta:
@@ -51,8 +51,8 @@ def timeout(cluster: RayCluster) -> timedelta:
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
-def _clean_up(situation: Situation, deleted_at: datetime) -> ClusterPlan:
-    cluster, observed, now, removals = situation.cluster, situation.observed, situation.now, list[Parallel]()
+def _clean_up(observed: Observed, deleted_at: datetime) -> ClusterPlan:
+    cluster, now, removals = observed.cluster, observed.now, list[Parallel]()
     ends_at = deleted_at + timeout(cluster)
     for node_type, pods in ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers)):
         if not all(map(is_terminating, pods)):
@@ -70,7 +70,7 @@ def _clean_up(situation: Situation, deleted_at: datetime) -> ClusterPlan:
         if any(each.type in _FINISHED and each.status == "True" for each in reached):
             return _release(cluster, "the cleanup Job has finished")
         return msgspec.structs.replace(waiting, note="waiting for the cleanup Job")
-    body = head_pod.build_cleanup_job(cluster, situation.config)
+    body = head_pod.build_cleanup_job(cluster, observed.config)
     report = events.CREATED_CLEANUP_JOB.about(cluster, body["metadata"]["name"])
     removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return msgspec.structs.replace(waiting, actions=tuple(removals), note="the head is gone: cleaning Redis")

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -11,10 +12,12 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from cluster_reconciler import observe, plan
 from cluster_reconciler import settings as own_settings
+from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
 from cluster_reconciler.execute import execute
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observe import Ports
+from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import State
 from cluster_reconciler.status import compute
 from common.api import ray_cluster
@@ -62,6 +65,9 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
             if isinstance(each, RayCluster):
                 ports.forget(Key(each.metadata.namespace, each.metadata.name))
 
+    def make_plan(observed: Observed, *, now: datetime) -> ClusterPlan:  # noqa: ARG001  (what was observed has it)
+        return plan.make(observed)
+
     return App(
         controller=Controller(
             CONTROLLER,
@@ -74,7 +80,7 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
         ),
         reconciler=Reconciler(
             partial(observe.observe, io=ports),
-            partial(plan.make, config=config),
+            make_plan,
             partial(execute, io=ports),
             recheck=partial(observe.recheck, io=ports),
         ),

@@ -4,10 +4,9 @@ import pytest
 
 from cluster_reconciler import plan
 from cluster_reconciler.actions import ClusterPlan, CreateWorker
-from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from common import labels
-from support.builders.pods import NOW, a_head_pod, actions_of, an_observation, some_workers
+from support.builders.pods import a_head_pod, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_ray_cluster
 
 PROVISIONED: dict[str, Any] = {
@@ -25,7 +24,7 @@ STAYS_DEAD = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
 
 
 def planned(observed: Observed) -> ClusterPlan:
-    return plan.make(observed, Config(), now=NOW)
+    return plan.make(observed)
 
 
 def move_of(observed: Observed) -> str:

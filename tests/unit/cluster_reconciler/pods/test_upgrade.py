@@ -1,12 +1,13 @@
+import msgspec
 import pytest
 
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Observed, Situation
+from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods
 from common import labels
 from common.api.ray_cluster import RayCluster
-from support.builders.pods import NOW, a_head_pod, actions_of, an_observation, some_workers
+from support.builders.pods import a_head_pod, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 
 OLD = a_ray_cluster(upgrade_strategy={"type": "Recreate"})
@@ -15,7 +16,7 @@ CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53
 
 def move_of(observed: Observed) -> str:
     """Return what is done about all pods at once, by version `v1`."""
-    found = all_pods.recreate(Situation(observed=observed, config=Config(version="v1"), now=NOW))
+    found = all_pods.recreate(msgspec.structs.replace(observed, config=Config(version="v1")))
     return "; ".join(map(str, actions_of(found))) or ("wait" if isinstance(found, ClusterPlan) else "go on")
 
 

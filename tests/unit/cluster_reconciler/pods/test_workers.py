@@ -3,9 +3,11 @@ from typing import Any
 import pytest
 
 from cluster_reconciler import plan
+from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.pods.workers import GroupDecision
+from common.feature_gates import BETA, Gate
 from support.builders.pods import a_head_pod, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 
@@ -18,9 +20,11 @@ def decide(
     awaited: tuple[str, ...] = (),
     **group: Any,
 ) -> GroupDecision:
-    cluster = a_ray_cluster(groups=[a_group(**group)])
-    observed: Observed = an_observation(*pods, cluster=cluster, awaited=frozenset(f"uid-{name}" for name in awaited))
-    return workers.decide(observed, first_group(cluster), may_shrink=may_shrink, room=room, has_indexes=has_indexes)
+    cluster = a_ray_cluster(groups=[a_group(**group)], enable_in_tree_autoscaling=not may_shrink)
+    config = Config(gates=BETA if has_indexes else BETA - {Gate.MULTI_HOST_INDEXING})
+    going = frozenset(f"uid-{name}" for name in awaited)
+    observed: Observed = an_observation(*pods, cluster=cluster, config=config, awaited=going)
+    return workers.decide(observed, first_group(cluster), room=room)
 
 
 def gone(decision: GroupDecision) -> list[str]:
@@ -151,9 +155,7 @@ def test_the_pods_are_gone_through_once_however_many_groups_name_some() -> None:
     pods = [a_pod(f"{each}-0", group=each) for each in names]
     observed = an_observation(*pods, cluster=cluster)
     vars(observed)["workers"] = CountedPods(observed.workers)
-    decisions = [
-        workers.decide(observed, group, may_shrink=True, room=plan.BATCH, has_indexes=True)
-        for group in cluster.spec.worker_group_specs or []
-    ]
+    groups = cluster.spec.worker_group_specs or []
+    decisions = [workers.decide(observed, group, room=plan.BATCH) for group in groups]
     assert [gone(each) for each in decisions] == [[f"{each}-0"] for each in names]
     assert CountedPods.passes == 1

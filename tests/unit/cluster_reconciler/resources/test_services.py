@@ -9,7 +9,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, services
 from common import labels
 from common.api.opaque import Json
-from support.builders.pods import NOW, actions_of, an_observation
+from support.builders.pods import actions_of, an_observation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 LABELS = {
@@ -181,7 +181,7 @@ def test_case_109_no_serve_port() -> None:
 @pytest.mark.parametrize(("value", "is_needed"), [("true", True), ("True", False), ("", False)])
 def test_the_serve_service_is_requested_by_the_exact_value(value: str, *, is_needed: bool) -> None:
     observed = an_observation(cluster=a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value}))
-    planned = map(str, actions_of(plan.make(observed, Config(), now=NOW)))
+    planned = map(str, actions_of(plan.make(observed)))
     assert ("create Service c-serve-svc" in planned) == is_needed
 
 

@@ -23,7 +23,7 @@ RUNNING = (a_head_pod(), *some_workers(3))
 
 
 def status_of(observed: Observed, outcome: Outcome = CLEAN) -> RayClusterStatus:
-    return compute.compute(observed, outcome, now=NOW, has_conditions=True)
+    return compute.compute(observed, outcome)
 
 
 def facts(status: RayClusterStatus) -> dict[str, tuple[str, str]]:

@@ -17,7 +17,6 @@ from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.clock import SystemClock
-from common.feature_gates import Gate
 from common.kube.client import Kube
 from common.runtime.actions import EmitEvent
 from common.runtime.cache import Cache
@@ -56,9 +55,9 @@ async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Fi
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
     if observed is None:
         return []
-    plan = planning.make(observed, io.config, now=now)
+    plan = planning.make(observed)
     remedy = RECONCILED if _is_reconciled(observed) else UNRECONCILED
-    return [*missing, *changes.of_cluster(plan, remedy), *_status(observed, plan, io.config, now=now)]
+    return [*missing, *changes.of_cluster(plan, remedy), *_status(observed, plan)]
 
 
 def _refused(note: str) -> list[Finding]:
@@ -74,13 +73,13 @@ def _unsupported(cluster: RayCluster) -> list[Finding]:
     return found
 
 
-def _status(observed: Observed, plan: ClusterPlan, config: Config, *, now: datetime) -> list[Finding]:
+def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
     """Return the changes of the status."""
     outcome = execute.outcome_of(plan, Executed())
     if not plan.writes_status or compute.head_violation(observed, has_failed=outcome.failure is not None) is not None:
         return []
     old = observed.cluster.status
-    new = compute.compute(observed, outcome, now=now, has_conditions=Gate.STATUS_CONDITIONS in config.gates)
+    new = compute.compute(observed, outcome)
     if not compute.has_changed(old, new):
         return []
     fields = ", ".join(_fields(old, new))

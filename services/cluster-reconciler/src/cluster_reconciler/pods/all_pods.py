@@ -9,7 +9,7 @@ never acted upon (spec raycluster §9.3; acceptance cases 80-84). Pods that are 
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.observed import Situation, is_terminating
+from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.reasons import ConditionType
 from common import labels
 from common.api.opaque import Json
@@ -20,27 +20,27 @@ from common.ray import spec_hash
 from common.runtime.actions import DeleteCollection, Patch
 
 
-def suspend(situation: Situation) -> Continue | ClusterPlan:
+def suspend(observed: Observed) -> Continue | ClusterPlan:
     """Delete all pods of a cluster that is to be suspended; do nothing for a suspended one."""
-    observed, has_conditions = situation.observed, Gate.STATUS_CONDITIONS in situation.config.gates
+    has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
     is_suspending = has_conditions and observed.holds(ConditionType.SUSPENDING)
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
     if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):
         return Continue()
     uid, owners = (
-        situation.cluster.metadata.uid,
+        observed.cluster.metadata.uid,
         (each for pod in observed.pods for each in pod.metadata.owner_references),
     )
     is_late = is_suspended and any(each.controller and each.uid == uid for each in owners)
     may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
-        return _delete(situation.cluster, "Pods", "suspension", note="suspending: all pods go")
+        return _delete(observed.cluster, "Pods", "suspension", note="suspending: all pods go")
     return ClusterPlan(note="suspended: pods are left alone")
 
 
-def recreate(situation: Situation) -> Continue | ClusterPlan:
+def recreate(observed: Observed) -> Continue | ClusterPlan:
     """Delete all pods when the spec changed and `upgradeStrategy` is Recreate."""
-    observed, cluster, version = situation.observed, situation.cluster, situation.config.version
+    cluster, version = observed.cluster, observed.config.version
     strategy = cluster.spec.upgrade_strategy
     if strategy is None or strategy.type != "Recreate" or not observed.heads:
         return Continue()

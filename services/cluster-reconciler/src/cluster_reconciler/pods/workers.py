@@ -23,7 +23,9 @@ from cluster_reconciler.observed import Observed, described, irrecoverable, is_t
 from common import labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.feature_gates import Gate
 from common.kube.resources import POD
+from common.ray import cluster_traits as traits
 from common.runtime.actions import Delete
 
 UNBOUNDED: Final = 2**31 - 1
@@ -63,13 +65,14 @@ def target(group: WorkerGroupSpec) -> int:
     return replicas(group) * hosts(group)
 
 
-def decide(
-    observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, has_indexes: bool, room: int
-) -> GroupDecision:
-    """Return what is done about one group now: at most `room` pods, or one replica, are created and deleted; surplus ones go if it `may_shrink`.
+def decide(observed: Observed, group: WorkerGroupSpec, *, room: int) -> GroupDecision:
+    """Return what is done about one group now: at most `room` pods, or one replica, are created and deleted.
 
-    While pods that were deleted are still going, only the rest of what is superfluous follows.
+    While pods that were deleted are still going, only the rest of what is superfluous follows. Surplus pods of a cluster with an autoscaler stay
+    unless the configuration lets them go: the autoscaler names the pods that go.
     """
+    may_shrink = observed.config.deletes_random_pods or not traits.is_autoscaling(observed.cluster)
+    has_indexes = Gate.MULTI_HOST_INDEXING in observed.config.gates
     pods = observed.by_group.get(group.group_name, ())
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:

@@ -7,7 +7,6 @@ the spec: to remove the field is not enough (§13.4, §13.5).
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -20,6 +19,7 @@ from common.api.core import Pod
 from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
 from common.conditions import ConditionUpdate
+from common.feature_gates import Gate
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
 from common.validation import ray_cluster as cluster_rules
@@ -49,9 +49,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing failed and nothing is left to finish."""
 
 
-def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditions: bool) -> RayClusterStatus:
+def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     """Return the status that `observed` deserves; the caller has checked `head_violation`. The counters count pods, in spite of their names."""
-    cluster, old = observed.cluster, observed.cluster.status
+    cluster, old, now = observed.cluster, observed.cluster.status, observed.now
     resources, desired = desired_resources.compute(cluster), desired_workers(cluster)
     active = [group for group in traits.worker_groups(cluster) if not group.suspend]
     limits = (
@@ -75,7 +75,9 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
         state_transition_times=transitions,
         endpoints=_endpoints(observed),
         head=head_info(observed),
-        conditions=list(_conditions(observed, outcome, now) if has_conditions else old.conditions),
+        conditions=list(
+            _conditions(observed, outcome) if Gate.STATUS_CONDITIONS in observed.config.gates else old.conditions
+        ),
         ready_worker_replicas=sum(pod.is_running_and_ready for pod in observed.workers),
         available_worker_replicas=sum(pod.status.phase == "Running" for pod in observed.workers),
         desired_worker_replicas=desired,
@@ -96,9 +98,9 @@ def least_workers(cluster: RayCluster) -> int:
     return sum((group.min_replicas or 0) * workers.hosts(group) for group in active)
 
 
-def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence[Condition]:
+def _conditions(observed: Observed, outcome: Outcome) -> Sequence[Condition]:
     known: Sequence[Condition] = observed.cluster.status.conditions
-    updates = [head_ready(observed)]
+    updates, now = [head_ready(observed)], observed.now
     if outcome.failure is not None:
         updates.insert(0, outcome.failure.update)
     elif outcome.is_clean:
@@ -106,7 +108,7 @@ def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence
     is_suspended = suspension(known) is ConditionType.SUSPENDED
     if not is_suspended and not observed.holds(ConditionType.PROVISIONED):
         updates.append(provisioned(observed))
-    known = suspended(conditions.updated(known, *updates, now=now), observed, now=now)
+    known = suspended(conditions.updated(known, *updates, now=now), observed)
     if not (problem := cluster_rules.unsupported(observed.cluster)):
         return conditions.without(known, ConditionType.UNSUPPORTED)
     update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", ReplicaFailure.UNSUPPORTED, problem)
@@ -157,17 +159,19 @@ def suspension(known: Sequence[Condition]) -> ConditionType | None:
     return next((kind for kind in kinds if conditions.is_true(known, kind)), None)
 
 
-def suspended(known: Sequence[Condition], observed: Observed, *, now: datetime) -> Sequence[Condition]:
+def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condition]:
     """Move the state machine of suspension on."""
     state, suspend, states = suspension(known), observed.cluster.spec.suspend, dict[ConditionType, str]()
     if state is ConditionType.SUSPENDING and not observed.pods:
-        known = conditions.updated(known, _NOT_PROVISIONED, now=now)
+        known = conditions.updated(known, _NOT_PROVISIONED, now=observed.now)
         states = {ConditionType.SUSPENDING: "False", ConditionType.SUSPENDED: "True"}
     elif state is ConditionType.SUSPENDED and suspend is False:
         states = {ConditionType.SUSPENDED: "False"}
     elif state is None:
         states = {ConditionType.SUSPENDED: "False", ConditionType.SUSPENDING: "True" if suspend is True else "False"}
-    return conditions.updated(known, *(ConditionUpdate(kind, is_so, kind) for kind, is_so in states.items()), now=now)
+    return conditions.updated(
+        known, *(ConditionUpdate(kind, is_so, kind) for kind, is_so in states.items()), now=observed.now
+    )
 
 
 def head_violation(observed: Observed, *, has_failed: bool) -> str | None:

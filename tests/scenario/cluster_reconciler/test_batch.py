@@ -4,7 +4,7 @@ from typing import Any
 
 from cluster_reconciler import batch
 from cluster_reconciler.batch import POD_GROUP, PROTECTION, WORKLOAD
-from cluster_reconciler.config import BatchSchedulerName, Config
+from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -16,7 +16,7 @@ GANG = {"ray.io/gang-scheduling-enabled": "true"}
 WORKLOAD_AWARE = Config(gates=BETA | {Gate.KUBERNETES_WAS})
 
 
-def with_scheduler(name: BatchSchedulerName) -> Config:
+def with_scheduler(name: str) -> Config:
     return Config(batch_scheduler=name)
 
 
@@ -37,7 +37,7 @@ def pod_group(harness: Harness, name: str) -> Body:
 
 
 async def test_case_116_volcano_asks_for_room_for_all_pods_before_any_is_made() -> None:
-    harness = await a_harness(a_cluster(), with_scheduler(BatchSchedulerName.VOLCANO))
+    harness = await a_harness(a_cluster(), with_scheduler("volcano"))
     writes = [text for text in harness.kube.writes() if text.startswith("create")]
     assert writes.index("create PodGroup ray-c-pg") < writes.index(f"create Pod {harness.names('head')[0]}")
     spec = pod_group(harness, "ray-c-pg")["spec"]
@@ -50,12 +50,12 @@ async def test_case_116_volcano_asks_for_room_for_all_pods_before_any_is_made() 
 
 async def test_case_116_with_the_autoscaler_volcano_asks_for_the_least() -> None:
     cluster = a_cluster(enable_in_tree_autoscaling=True)
-    harness = await a_harness(cluster, with_scheduler(BatchSchedulerName.VOLCANO))
+    harness = await a_harness(cluster, with_scheduler("volcano"))
     assert pod_group(harness, "ray-c-pg")["spec"]["minMember"] == 1
 
 
 async def test_case_116_volcanos_numbers_follow_the_cluster() -> None:
-    config = with_scheduler(BatchSchedulerName.VOLCANO)
+    config = with_scheduler("volcano")
     harness = await a_harness(a_cluster(), config)
     harness.apply(a_cluster(replicas=5))
     await harness.settle()
@@ -67,7 +67,7 @@ async def test_case_116_volcanos_numbers_follow_the_cluster() -> None:
 
 
 async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None:
-    harness = Harness(with_scheduler(BatchSchedulerName.VOLCANO))
+    harness = Harness(with_scheduler("volcano"))
     harness.kube.faults.append(
         lambda r: errors.NotFound("no such kind") if r.verb == "create" and r.kind == "PodGroup" else None
     )
@@ -79,14 +79,14 @@ async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None
 
 async def test_a_tier_that_is_no_number_is_refused() -> None:
     own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "two"}
-    harness = await a_harness(a_cluster(labels=own), with_scheduler(BatchSchedulerName.VOLCANO))
+    harness = await a_harness(a_cluster(labels=own), with_scheduler("volcano"))
     assert harness.names() == []
     assert harness.kube.all(batch.VOLCANO_POD_GROUP, "ns") == []
     assert any("highest-tier-allowed label to int" in text for _, _, text in harness.kube.events())
 
 
 async def test_scheduler_plugins_gets_a_pod_group_for_a_gang_only() -> None:
-    config = with_scheduler(BatchSchedulerName.SCHEDULER_PLUGINS)
+    config = with_scheduler("scheduler-plugins")
     assert (await a_harness(a_cluster(), config)).kube.all(batch.PLUGINS_POD_GROUP, "ns") == []
     harness = await a_harness(a_cluster(labels={"ray.io/gang-scheduling-enabled": ""}), config)
     group = pod_group(harness, "c")

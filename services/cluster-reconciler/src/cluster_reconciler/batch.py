@@ -11,7 +11,7 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.config import BatchSchedulerName, Config
+from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.resources import owner
@@ -308,16 +308,17 @@ def _named(resource: Resource, have: Body) -> str:
     return f"{resource.kind} {have['metadata']['namespace']}/{have['metadata']['name']}"
 
 
-_SCHEDULERS: Final = {
-    BatchSchedulerName.NONE: BatchScheduler(),
-    BatchSchedulerName.VOLCANO: Volcano(),
-    BatchSchedulerName.YUNIKORN: YuniKorn(),
-    BatchSchedulerName.SCHEDULER_PLUGINS: SchedulerPlugins(),
-    BatchSchedulerName.KAI: BatchScheduler("kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)),
+SCHEDULERS: Final[dict[str, BatchScheduler]] = {
+    "": BatchScheduler(),
+    "volcano": Volcano(),
+    "yunikorn": YuniKorn(),
+    "scheduler-plugins": SchedulerPlugins(),
+    "kai-scheduler": BatchScheduler("kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)),
 }
+"""By the name that KubeRay's configuration gives it."""
 _WORKLOAD_AWARE: Final = WorkloadAware()
 
 
 def scheduler(config: Config) -> BatchScheduler:
     """Return the scheduler that the operator is configured for."""
-    return _WORKLOAD_AWARE if Gate.KUBERNETES_WAS in config.gates else _SCHEDULERS[config.batch_scheduler]
+    return _WORKLOAD_AWARE if Gate.KUBERNETES_WAS in config.gates else SCHEDULERS[config.batch_scheduler]

@@ -5,7 +5,6 @@ Behaviour: spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and d
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -14,16 +13,6 @@ from msgspec.structs import FieldInfo
 from common.api.opaque import Body
 from common.feature_gates import BETA, Gates
 from common.version import OPERATOR_VERSION
-
-
-class BatchSchedulerName(StrEnum):
-    """The batch schedulers that an operator can be configured for."""
-
-    NONE = ""
-    VOLCANO = "volcano"
-    YUNIKORN = "yunikorn"
-    SCHEDULER_PLUGINS = "scheduler-plugins"
-    KAI = "kai-scheduler"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +44,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     requeue_seconds: Annotated[int, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV"] = 300
     """Seconds between reconciles of a steady cluster; zero or less means none."""
 
-    batch_scheduler: BatchSchedulerName = BatchSchedulerName.NONE
+    batch_scheduler: str = ""
+    """A name of `batch.SCHEDULERS`."""
     head_sidecars: tuple[Body, ...] = ()
     worker_sidecars: tuple[Body, ...] = ()
     default_container_envs: tuple[Body, ...] = ()

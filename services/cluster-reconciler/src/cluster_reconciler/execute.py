@@ -70,8 +70,9 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
     if cluster is not None and status.write is not None:
         written = await io.executor.execute(cluster, step(UpdateStatus(status=status.write)), perform)
         old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
-        if written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind):
-            io.metrics.provisioned(cluster, now=now)
+        is_new = written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind)
+        if is_new and (made_at := cluster.metadata.creation_timestamp) is not None:
+            memory_of(cluster, io).provisioned_after = (now - made_at).total_seconds()
     fault = plan.fault or status.fault
     error = executed.error or (errors.Retryable(fault) if fault else written.error)
     if error is not None:

@@ -4,14 +4,14 @@ A series ends with its cluster: all are computed from the state at each scrape. 
 goes to another replica takes its series along.
 """
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from cluster_reconciler.observe import Memory
 from cluster_reconciler.reasons import ConditionType
 from common import conditions, labels
 from common.api.ray_cluster import RayCluster
@@ -38,25 +38,12 @@ PROVISIONED: Final = Family(
 
 
 class ClusterMetrics(Collector):
-    """Receives the milestones of a cluster's life, and shows them to Prometheus."""
+    """Shows the clusters to Prometheus, and how long each took until all its pods ran."""
 
-    def __init__(self, cache: Cache, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(self, cache: Cache, memories: Mapping[Key, Memory], registry: CollectorRegistry = REGISTRY) -> None:
         self._cache = cache
-        self._seconds: dict[Key, dict[str, float]] = {}
-        """Durations that this process has measured, by uid; others come from the status, in whole seconds."""
+        self._memories = memories
         registry.register(self)
-
-    def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
-        """Note how long a cluster took from its creation until all its pods ran."""
-        meta = cluster.metadata
-        if meta.creation_timestamp is None:
-            return
-        seconds = (now - meta.creation_timestamp).total_seconds()
-        self._seconds.setdefault(Key(meta.namespace, meta.name), {})[meta.uid] = seconds
-
-    def forget(self, key: Key) -> None:
-        """Drop the durations of every cluster that had this name."""
-        self._seconds.pop(key, None)
 
     def describe(self) -> Iterable[Metric]:
         """Name the families without reading the state."""
@@ -72,7 +59,8 @@ class ClusterMetrics(Collector):
             info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
             provisioned.add_metric((*own, holds), 1)
             found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
-            seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid)
+            memory = self._memories.get(Key(meta.namespace, meta.name))
+            seconds = memory.provisioned_after if memory is not None and memory.uid == meta.uid else None
             if seconds is None and found is not None and found.status == "True" and meta.creation_timestamp is not None:
                 seconds = (found.last_transition_time - meta.creation_timestamp).total_seconds()
             if seconds is not None:

@@ -15,7 +15,6 @@ import msgspec
 from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
-from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner, services
 from common import errors, labels, names
@@ -50,6 +49,8 @@ class Memory(msgspec.Struct):
     """Pod names that we wanted and that belong to others."""
     deleted: set[str] = set()
     """Pods that we asked to go, by uid."""
+    provisioned_after: float | None = None
+    """Seconds from its creation until all its pods ran, where this process has measured it."""
     progress_since: datetime | None = None
     """Since when the progress of some pods has waited for a status update."""
     children: dict[tuple[Resource, str], tuple[Body, datetime]] = {}
@@ -74,19 +75,13 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     clock: Clock
     memories: dict[Key, Memory]
-    metrics: ClusterMetrics
-
-    def forget(self, key: Key) -> None:
-        """Drop what is remembered of a cluster that is gone."""
-        self.memories.pop(key, None)
-        self.metrics.forget(key)
 
 
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
     """Return a cluster and what belongs to it; None when it is gone."""
     cluster = io.cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
-        io.forget(key)
+        io.memories.pop(key, None)
         return None
     if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
         return from_state(cluster, io, now=now, live=await _look_up(cluster, io, now=now))

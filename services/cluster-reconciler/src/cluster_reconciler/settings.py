@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from cluster_reconciler import batch
-from cluster_reconciler.config import BatchSchedulerName, Config, variable_of
+from cluster_reconciler.config import Config, variable_of
 from cluster_reconciler.resources import ingress
 from common.api.opaque import Body
 from common.errors import Forbidden, InvalidSpec, Unavailable
@@ -74,7 +74,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
         if ignored := without_effect(file):
             log.warning("fields of the configuration file have no effect here", fields=ignored)
         config = apply(config, file)
-    if config.batch_scheduler is not BatchSchedulerName.NONE:
+    if config.batch_scheduler:
         return config
     name = _scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
     return msgspec.structs.replace(config, batch_scheduler=name)
@@ -117,7 +117,7 @@ def apply(config: Config, file: OperatorFile) -> Config:
     )
 
 
-def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> BatchSchedulerName:
+def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
     """Return the batch scheduler of that name; `is_enabled` is KubeRay's old switch for Volcano."""
     if name and is_enabled:
         raise InvalidSpec(
@@ -129,11 +129,11 @@ def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> BatchSch
             "the KubernetesWAS feature gate cannot be combined with --batch-scheduler or --enable-batch-scheduler"
         )
     if is_enabled:
-        return BatchSchedulerName.VOLCANO
-    if name not in frozenset(BatchSchedulerName):
-        known = ", ".join(each for each in BatchSchedulerName if each)
+        return "volcano"
+    if name not in batch.SCHEDULERS:
+        known = ", ".join(filter(None, batch.SCHEDULERS))
         raise InvalidSpec(f"scheduler is not supported, name={name}; known: {known}")
-    return BatchSchedulerName(name)
+    return name
 
 
 async def served(kube: KubeClient) -> frozenset[str]:

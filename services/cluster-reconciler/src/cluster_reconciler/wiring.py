@@ -57,13 +57,13 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
         config=config,
         clock=clock,
         memories={},
-        metrics=ClusterMetrics(cache, registry),
     )
+    ClusterMetrics(cache, ports.memories, registry)
 
     def forget(objects: Objects) -> None:
         for each in objects:
             if isinstance(each, RayCluster):
-                ports.forget(Key(each.metadata.namespace, each.metadata.name))
+                ports.memories.pop(Key(each.metadata.namespace, each.metadata.name), None)
 
     def make_plan(observed: Observed, *, now: datetime) -> ClusterPlan:  # noqa: ARG001  (what was observed has it)
         return plan.make(observed)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cluster_reconciler.config import BatchSchedulerName
 from common import errors
 from common.feature_gates import Gate
 from raybus_cli.doctor.operator import Operator
@@ -53,7 +52,7 @@ def test_flags_gates_and_variables_are_translated() -> None:
     made = switches.configuration(found, None)
     assert made.clusters.uses_login_shell
     assert Gate.INCREMENTAL_UPGRADE not in made.services.gates
-    assert made.clusters.batch_scheduler is BatchSchedulerName.VOLCANO
+    assert made.clusters.batch_scheduler == "volcano"
     assert made.namespaces == ("one",)
 
 
@@ -61,7 +60,7 @@ def test_a_file_counts_and_the_flags_beside_it_do_not() -> None:
     found, _ = switches.translated(an_operator(config="/f", batch_scheduler="volcano", watch_namespace="x"), FILE)
     assert found == {"RAYBUS_WATCH_NAMESPACES": "one,two"}
     made = switches.configuration(found, FILE)
-    assert made.clusters.batch_scheduler is BatchSchedulerName.YUNIKORN
+    assert made.clusters.batch_scheduler == "yunikorn"
     assert made.clusters.default_container_envs == ({"name": "A", "value": "b"},)
 
 

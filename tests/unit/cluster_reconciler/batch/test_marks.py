@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cluster_reconciler import batch
-from cluster_reconciler.config import BatchSchedulerName, Config
+from cluster_reconciler.config import Config
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
@@ -17,7 +17,7 @@ GANG = "ray.io/gang-scheduling-enabled"
 RAY_JOB = {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-name": "job"}
 
 
-def marked(name: BatchSchedulerName, cluster: RayCluster, group: str = "g") -> Body:
+def marked(name: str, cluster: RayCluster, group: str = "g") -> Body:
     pod: Body = {"metadata": {}, "spec": {"schedulerName": "users"}}
     batch.scheduler(Config(batch_scheduler=name)).mark(cluster, group, pod)
     return pod
@@ -30,25 +30,23 @@ def a_pod(scheduler: str, **metadata: Any) -> Body:
 @pytest.mark.parametrize(
     ("name", "own", "pod"),
     [
-        pytest.param(BatchSchedulerName.NONE, {GANG: "true"}, a_pod("users"), id="none: nothing"),
+        pytest.param("", {GANG: "true"}, a_pod("users"), id="none: nothing"),
         pytest.param(
-            BatchSchedulerName.YUNIKORN,
+            "yunikorn",
             {"yunikorn.apache.org/app-id": "a", "yunikorn.apache.org/queue": "q"},
             a_pod("yunikorn", labels={"applicationId": "a", "queue": "q"}),
             id="case 117: no gang, only labels and scheduler",
         ),
         pytest.param(
-            BatchSchedulerName.KAI,
+            "kai-scheduler",
             {"kai.scheduler/queue": "q"},
             a_pod("kai-scheduler", labels={"kai.scheduler/queue": "q"}),
             id="KAI",
         ),
-        pytest.param(BatchSchedulerName.KAI, {}, a_pod("kai-scheduler"), id="KAI without a queue"),
+        pytest.param("kai-scheduler", {}, a_pod("kai-scheduler"), id="KAI without a queue"),
+        pytest.param("scheduler-plugins", {}, a_pod("scheduler-plugins-scheduler"), id="scheduler-plugins"),
         pytest.param(
-            BatchSchedulerName.SCHEDULER_PLUGINS, {}, a_pod("scheduler-plugins-scheduler"), id="scheduler-plugins"
-        ),
-        pytest.param(
-            BatchSchedulerName.VOLCANO,
+            "volcano",
             {"volcano.sh/queue-name": "q", "ray.io/priority-class-name": "p"},
             a_pod(
                 "volcano",
@@ -59,7 +57,7 @@ def a_pod(scheduler: str, **metadata: Any) -> Body:
         ),
     ],
 )
-def test_marks(name: BatchSchedulerName, own: dict[str, str], pod: Body) -> None:
+def test_marks(name: str, own: dict[str, str], pod: Body) -> None:
     assert marked(name, a_ray_cluster(labels=own)) == pod
 
 
@@ -68,7 +66,7 @@ def test_case_116_a_ray_jobs_cluster_shares_the_jobs_pod_group() -> None:
     scheduler = batch.Volcano()
     assert scheduler.looked_up(cluster) == ()
     assert scheduler.submit(an_observation(cluster=cluster)).actions == ()
-    pod = marked(BatchSchedulerName.VOLCANO, cluster)
+    pod = marked("volcano", cluster)
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "ray-job-pg"
 
 
@@ -78,7 +76,7 @@ def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
     )
     groups = [a_group(template=template, min_replicas=2, num_of_hosts=4)]
     cluster = a_ray_cluster(labels={GANG: ""}, head=a_head(template=a_template()), groups=groups)
-    annotations = marked(BatchSchedulerName.YUNIKORN, cluster)["metadata"]["annotations"]
+    annotations = marked("yunikorn", cluster)["metadata"]["annotations"]
     assert annotations["yunikorn.apache.org/task-group-name"] == "g"
     assert annotations["yunikorn.apache.org/task-groups"] == (
         '[{"minResource":{},"name":"headgroup","minMember":1},'
@@ -88,7 +86,7 @@ def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
 
 def test_the_users_own_task_groups_win() -> None:
     cluster = a_ray_cluster(labels={GANG: ""}, annotations={"yunikorn.apache.org/task-groups": "[]"})
-    annotations = marked(BatchSchedulerName.YUNIKORN, cluster)["metadata"]["annotations"]
+    annotations = marked("yunikorn", cluster)["metadata"]["annotations"]
     assert annotations["yunikorn.apache.org/task-groups"] == "[]"
 
 

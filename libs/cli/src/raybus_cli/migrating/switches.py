@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import settings as cluster_settings
-from cluster_reconciler.config import BatchSchedulerName
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, feature_gates
 from common.feature_gates import Gate
@@ -156,9 +155,7 @@ def differences(wanted: Configuration, held: Configuration) -> list[str]:
 def _shown(value: object) -> str:
     if isinstance(value, frozenset):
         return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType]  (gates)
-    if isinstance(value, BatchSchedulerName):
-        return value.value or "none"
-    return str(value)
+    return "none" if value == "" else str(value)
 
 
 def _read(environment: Mapping[str, str]) -> Configuration:
@@ -192,7 +189,7 @@ def _gates(text: str) -> tuple[dict[str, bool], list[Finding]]:
 
 def _scheduler(flags: Mapping[str, str]) -> str:
     is_volcano = flags.get("enable-batch-scheduler") == "true"
-    return flags.get("batch-scheduler", "") or (BatchSchedulerName.VOLCANO.value if is_volcano else "")
+    return flags.get("batch-scheduler", "") or ("volcano" if is_volcano else "")
 
 
 def _file(text: str | None, operator: Operator) -> cluster_settings.OperatorFile | None:

@@ -6,6 +6,7 @@ afterwards, and the owner of the GCS volume claim (spec raycluster §8; acceptan
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
@@ -22,17 +23,19 @@ from common.kube.resources import NETWORK_POLICY, Resource
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Action, Delete, EmitEvent, IfExists, Refuse, Replace
 
+_NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY})
+"""Kinds of which an object of another owner blocks the plan; of the others any object of the name is as good."""
+_COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
+
 
 def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Child]:
     """Yield the children that have to be looked up at the API server; `token` is for a new auth Secret."""
     if traits.is_autoscaling(cluster):
-        for resource, body in autoscaler.identity(cluster).items():
-            if_exists = IfExists.NEED_OWN if resource is kinds.ROLE else IfExists.ACCEPT
-            yield _child(cluster, resource, body, if_exists=if_exists)
+        yield from (_child(cluster, *each) for each in autoscaler.identity(cluster).items())
     if cluster.spec.head_group_spec.enable_ingress and config.is_openshift and not config.uses_ingress_on_openshift:
         yield _child(cluster, ROUTE, ingress.build_route(cluster))
     elif cluster.spec.head_group_spec.enable_ingress:
-        yield _child(cluster, kinds.INGRESS, ingress.build(cluster), is_compared=True)
+        yield _child(cluster, kinds.INGRESS, ingress.build(cluster))
     if graceful_drain.is_on(cluster, config):
         module = graceful_drain.config_map(cluster)
         report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
@@ -40,20 +43,14 @@ def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Ch
     if (secret := auth.secret(cluster, token=token)) is not None:
         yield Child(kinds.SECRET, secret["metadata"]["name"], secret)
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
-        yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster), is_compared=True)
+        yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster))
 
 
-def _child(
-    cluster: RayCluster,
-    resource: Resource,
-    body: Body,
-    *,
-    if_exists: IfExists = IfExists.ACCEPT,
-    is_compared: bool = False,
-) -> Child:
+def _child(cluster: RayCluster, resource: Resource, body: Body) -> Child:
     name = body["metadata"]["name"]
-    report = events.CREATED[resource].about(cluster, name)
-    return Child(resource, name, body, report, if_exists, body if is_compared else {})
+    if_exists = IfExists.NEED_OWN if resource in _NEED_OWN else IfExists.ACCEPT
+    wanted = body if resource in _COMPARED else {}
+    return Child(resource, name, body, events.CREATED[resource].about(cluster, name), if_exists, wanted)
 
 
 def create(observed: Observed) -> Continue | ClusterPlan:
@@ -85,7 +82,7 @@ def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
         if name in foreign:
             yield Refuse(event=events.NETWORK_POLICY_TAKEN.about(cluster, name))
         elif name not in own:
-            yield _child(cluster, NETWORK_POLICY, body, if_exists=IfExists.NEED_OWN).creation
+            yield _child(cluster, NETWORK_POLICY, body).creation
         elif (changed := owner.updated(body, own[name], "labels")) is not None:
             report = events.UPDATED_NETWORK_POLICY.about(cluster, name)
             yield Replace(resource=NETWORK_POLICY, body=changed, events=report)
@@ -147,7 +144,7 @@ def _services(observed: Observed) -> Iterator[Action]:
         missing.append(services.build_head(cluster, observed.config))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
         missing.append(services.build_headless(cluster))
-    yield from (_child(cluster, kinds.SERVICE, body, if_exists=IfExists.NEED_OWN).creation for body in missing)
+    yield from (_child(cluster, kinds.SERVICE, body).creation for body in missing)
     is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:

@@ -88,21 +88,15 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
     given = () if storage is None else (storage.size, storage.storage_class_name, storage.access_modes or None)
     if storage is not None and storage.claim_name and any(each is not None for each in given):
         yield "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
-    if _has_env(head, "RAY_gcs_storage") or _has_env(head, "RAY_gcs_storage_path"):
-        yield (
-            "cannot set `RAY_gcs_storage` or `RAY_gcs_storage_path` env var in head Pod when the embedded GCS FT backend "
-            "is used - these are managed by KubeRay"
-        )
-    if pod_json.has_mount(pod_json.ray_container(head), name="gcs-storage", path="/data/gcs"):
-        yield (
-            'cannot set a volume mount named "gcs-storage" or mounted at /data/gcs in the head container when the '
-            "embedded GCS FT backend is used - it is managed by KubeRay"
-        )
-    if pod_json.has_volume(head, "gcs-storage"):
-        yield (
-            'cannot set a volume named "gcs-storage" in the head Pod when the embedded GCS FT backend is used - '
-            "it is managed by KubeRay"
-        )
+    has_storage = _has_env(head, "RAY_gcs_storage") or _has_env(head, "RAY_gcs_storage_path")
+    has_mount = pod_json.has_mount(pod_json.ray_container(head), name="gcs-storage", path="/data/gcs")
+    for is_set, what, they in (
+        (has_storage, "`RAY_gcs_storage` or `RAY_gcs_storage_path` env var in head Pod", "these are"),
+        (has_mount, 'a volume mount named "gcs-storage" or mounted at /data/gcs in the head container', "it is"),
+        (pod_json.has_volume(head, "gcs-storage"), 'a volume named "gcs-storage" in the head Pod', "it is"),
+    ):
+        if is_set:
+            yield f"cannot set {what} when the embedded GCS FT backend is used - {they} managed by KubeRay"
 
 
 def _has_env(head: Body, name: str) -> bool:

@@ -76,6 +76,6 @@ def _dashboard_port(cluster: RayCluster) -> int:
 
 
 def _child(cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]) -> Body:
-    identity = {labels.CLUSTER: cluster.metadata.name, labels.IDENTIFIER: services.identifier(cluster)}
-    own = identity | labels.BY_OPERATOR
+    of_head = services.head_list_labels(cluster)
+    own = {key: of_head[key] for key in (labels.CLUSTER, labels.IDENTIFIER)} | labels.BY_OPERATOR
     return owner.child(cluster, resource, name=name, labels=own, annotations=annotations, spec=spec)

@@ -28,17 +28,12 @@ def head_name(cluster: RayCluster) -> str:
     return pod_json.text(pod_json.body(own, "metadata"), "name") or names.head_service(cluster.metadata.name)
 
 
-def identifier(cluster: RayCluster) -> str:
-    """Return the label value of the head and of its Service and Ingress."""
-    return names.checked_label(f"{cluster.metadata.name}-{labels.HEAD}")
-
-
 def head_list_labels(cluster: RayCluster) -> dict[str, str]:
     """Return the labels by which the head Service is found again, whatever the template has."""
     return {
         labels.CLUSTER: cluster.metadata.name,
         labels.NODE_TYPE: labels.HEAD,
-        labels.IDENTIFIER: identifier(cluster),
+        labels.IDENTIFIER: names.checked_label(f"{cluster.metadata.name}-{labels.HEAD}"),
     }
 
 

@@ -226,7 +226,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
         found: list[Child] = []
         for resource, own, spec in (
             (WORKLOAD, name, {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]}),
-            (POD_GROUP, pod_group_name(cluster), {"podGroupTemplateRef": template, **policy}),
+            (POD_GROUP, f"{name}-{TEMPLATE}", {"podGroupTemplateRef": template, **policy}),
         ):
             problem = f"failed to create {resource.kind} {cluster.metadata.namespace}/{own}"
             report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
@@ -263,18 +263,13 @@ class WorkloadAware(BatchScheduler, frozen=True):
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Name the PodGroup of a gang."""
         if is_gang(cluster):
-            pod["spec"]["schedulingGroup"] = {"podGroupName": pod_group_name(cluster)}
+            pod["spec"]["schedulingGroup"] = {"podGroupName": f"{cluster.metadata.name}-{TEMPLATE}"}
             pod["spec"]["schedulerName"] = "default-scheduler"
 
 
 def is_gang(cluster: RayCluster) -> bool:
     """Return whether all pods are to be placed together."""
     return cluster.metadata.labels.get(GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
-
-
-def pod_group_name(cluster: RayCluster) -> str:
-    """Return the PodGroup's name."""
-    return f"{cluster.metadata.name}-{TEMPLATE}"
 
 
 def _members(cluster: RayCluster) -> int:

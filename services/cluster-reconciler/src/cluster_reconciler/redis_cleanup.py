@@ -4,6 +4,7 @@ A finalizer holds the cluster until then, for 300 s or the time in the annotatio
 comes, so that nothing writes any more (spec raycluster §7; acceptance cases 29-38).
 """
 
+import re
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,8 +21,8 @@ from common.ray import cluster_traits as traits
 from common.runtime.actions import SILENT, ActionEvents, Create, DeleteCollection, IfExists, Parallel, SetFinalizers
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
-_DIGITS: Final = 18
-"""Of a number that Go reads."""
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""As Go reads it."""
 _LONGEST: Final = 10**9
 """Seconds that a clock can count on from now; more is for ever."""
 _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
@@ -46,8 +47,7 @@ def finalize(observed: Observed) -> Continue | ClusterPlan:
 def timeout(cluster: RayCluster) -> timedelta:
     """Return how long the finalizer may hold the cluster back."""
     text = cluster.metadata.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
-    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
-    seconds = int(text) if is_number else 0
+    seconds = int(text) if _NUMBER.fullmatch(text) else 0
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 

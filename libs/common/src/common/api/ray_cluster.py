@@ -49,13 +49,13 @@ class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
     resources: opaque.ResourceRequirements | None = None
     image: str | None = None
     image_pull_policy: str | None = None
-    security_context: opaque.SecurityContext | None = None
+    security_context: Annotated[Json, Api(go="core/v1.SecurityContext")] | None = None
     idle_timeout_seconds: int | None = None
     upscaling_mode: Annotated[str | None, Api(enum=("Default", "Aggressive", "Conservative"))] = None
     version: Annotated[str | None, Api(enum=("v1", "v2"))] = None
     env: list[opaque.EnvVar] | None = None
-    env_from: list[opaque.EnvFromSource] | None = None
-    volume_mounts: list[opaque.VolumeMount] | None = None
+    env_from: list[Annotated[Json, Api(go="core/v1.EnvFromSource")]] | None = None
+    volume_mounts: list[Annotated[Json, Api(go="core/v1.VolumeMount")]] | None = None
     command: list[str] | None = None
     args: list[str] | None = None
 
@@ -63,7 +63,7 @@ class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
 class RedisCredential(ApiStruct, frozen=True, kw_only=True):
     """A Redis user name or password, written out or taken from elsewhere."""
 
-    value_from: opaque.EnvVarSource | None = None
+    value_from: Annotated[Json, Api(go="core/v1.EnvVarSource")] | None = None
     value: str = ""
 
 
@@ -146,7 +146,7 @@ class IngressOptions(ApiStruct, frozen=True, kw_only=True):
     host: str | None = None
     path: str | None = None
     path_type: Annotated[str | None, Api(enum=("Exact", "Prefix", "ImplementationSpecific"))] = None
-    tls: list[opaque.IngressTls] | None = None
+    tls: list[Annotated[Json, Api(go="networking/v1.IngressTLS")]] | None = None
 
 
 class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import structlog
 
 from cluster_reconciler import batch
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Ports, from_state, keep_pods, memory_of, selector
+from cluster_reconciler.observe import Memory, Ports, from_state, list_pods, memory_of
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
@@ -24,7 +24,6 @@ from cluster_reconciler.status.compute import Outcome
 from common import conditions, errors
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.feature_gates import Gate
 from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import (
     Action,
@@ -66,7 +65,7 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
     cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
     status, written = StatusPlan(), Executed()
     if cluster is not None:
-        status = plan_status(cluster, outcome_of(plan, executed), io, now=now)
+        status = plan_status(msgspec.structs.replace(observed, cluster=cluster), outcome_of(plan, executed), io)
     if cluster is not None and status.write is not None:
         written = await io.executor.execute(cluster, step(UpdateStatus(status=status.write)), perform)
         old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
@@ -108,7 +107,7 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
             return await _delete_pod(action, writer, memory, io)
         case DeleteCollection():
             await writer.write(action)
-            keep_pods(cluster, io, await io.kube.list(POD, writer.namespace, label_selector=selector(cluster)))
+            await list_pods(cluster, io)
             return True
         case _:
             return await writer.write(action)
@@ -161,19 +160,14 @@ class StatusPlan(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = ""
 
 
-def plan_status(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> StatusPlan:
+def plan_status(observed: Observed, outcome: Outcome, io: Ports) -> StatusPlan:
     """Return what is written of the status, and when to reconcile again: at once after suspension has moved on."""
-    old, has_conditions = cluster.status, Gate.STATUS_CONDITIONS in io.config.gates
-    if outcome.failure is not None and outcome.failure.is_of_name:  # nothing but its condition changes
-        known = conditions.updated(old.conditions, outcome.failure.update, now=now)
-        status = msgspec.structs.replace(old, conditions=known)
-        return StatusPlan(write=status if has_conditions and compute.has_changed(old, status) else None)
-    observed = from_state(cluster, io, now=now)
-    violation = compute.head_violation(observed, has_failed=outcome.failure is not None)
+    observed, old, now = from_state(observed, io), observed.cluster.status, observed.now
+    is_named = outcome.failure is None or not outcome.failure.is_of_name
+    violation = compute.head_violation(observed, has_failed=outcome.failure is not None) if is_named else None
     if violation is not None:
         return StatusPlan(fault=violation)
-    status = compute.compute(observed, outcome)
-    memory = memory_of(cluster, io)
+    status, memory = compute.compute(observed, outcome), memory_of(observed.cluster, io)
     gathered_since, memory.progress_since = memory.progress_since, None
     if not compute.has_changed(old, status):
         return StatusPlan()

@@ -83,14 +83,16 @@ async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
     if cluster is None:
         io.memories.pop(key, None)
         return None
+    observed = Observed(cluster=cluster, config=io.config, now=now)
     if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
-        return from_state(cluster, io, now=now, live=await _look_up(cluster, io, now=now))
-    return from_state(cluster, io, now=now)
+        observed = await _look_up(observed, io)
+    return from_state(observed, io)
 
 
-def from_state(cluster: RayCluster, io: Ports, *, now: datetime, live: Observed | None = None) -> Observed:
-    """Return what the state holds about a cluster, our own writes included, and the results of live reads."""
-    meta, memory, own = cluster.metadata, memory_of(cluster, io), {labels.CLUSTER: cluster.metadata.name}
+def from_state(observed: Observed, io: Ports) -> Observed:
+    """Add what the state holds about a cluster, our own writes included."""
+    cluster, meta, own = observed.cluster, observed.cluster.metadata, {labels.CLUSTER: observed.cluster.metadata.name}
+    memory = memory_of(cluster, io)
     pods = tuple(
         pod
         for pod in io.cache.list(Pod, meta.namespace, own)
@@ -99,7 +101,7 @@ def from_state(cluster: RayCluster, io: Ports, *, now: datetime, live: Observed 
     memory.deleted &= {pod.metadata.uid for pod in pods}
     cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
     return msgspec.structs.replace(
-        live or Observed(cluster=cluster, config=io.config, now=now),
+        observed,
         pods=pods,
         head_services=tuple(io.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
@@ -129,8 +131,8 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
     if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-        keep_pods(cluster, io, await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)))
-        return from_state(cluster, io, now=observed.now, live=observed)
+        await list_pods(cluster, io)
+        return from_state(observed, io)
     created = (each for each in changes if isinstance(each, Create | CreateWorker))
     asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
     if not asked:
@@ -147,9 +149,13 @@ def selector(cluster: RayCluster) -> str:
     return label_selector({labels.CLUSTER: cluster.metadata.name})
 
 
-def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
+async def list_pods(cluster: RayCluster, io: Ports) -> None:
     """Put the state right by a list of the cluster's pods from the API server."""
-    meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
+    meta, answer = (
+        cluster.metadata,
+        await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)),
+    )
+    listed = msgspec.json.decode(answer, type=Items[Pod])
     version, present = version_of(listed.metadata), {pod.metadata.uid for pod in listed.items}
     for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
         if known.metadata.uid not in present and version_of(known.metadata) <= version:
@@ -159,9 +165,10 @@ def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
     memory_of(cluster, io).has_listed_pods = True
 
 
-async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> Observed:
-    """Read the children that the state stream does not carry and that were not observed lately."""
-    memory, found, absent = memory_of(cluster, io), dict[Resource, Body](), dict[Resource, Child]()
+async def _look_up(observed: Observed, io: Ports) -> Observed:
+    """Add the children that the state stream does not carry and that were not observed lately."""
+    cluster, memory, now = observed.cluster, memory_of(observed.cluster, io), observed.now
+    found, absent = dict[Resource, Body](), dict[Resource, Child]()
     predecessors, token = list[Child](), base64.b64encode(secrets.token_bytes(32)).decode()
     own = children.looked_up(cluster, io.config, token=token)
     for child in (*own, *batch.scheduler(io.config).looked_up(cluster)):
@@ -178,14 +185,9 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> Observed
             continue
         memory.saw(child, now=now)
         found[child.resource] = body
-    return Observed(
-        cluster=cluster,
-        config=io.config,
-        now=now,
-        absent=absent,
-        found=found,
-        predecessors=tuple(predecessors),
-        network_policies=await _listed_policies(cluster, io, now=now),
+    listed, waits_for = await _listed_policies(cluster, io, now=now), tuple(predecessors)
+    return msgspec.structs.replace(
+        observed, absent=absent, found=found, predecessors=waits_for, network_policies=listed
     )
 
 

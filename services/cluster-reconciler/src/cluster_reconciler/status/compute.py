@@ -52,6 +52,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     """Return the status that `observed` deserves; the caller has checked `head_violation`. The counters count pods, in spite of their names."""
     cluster, old, now = observed.cluster, observed.cluster.status, observed.now
+    has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
+    if outcome.failure is not None and outcome.failure.is_of_name:  # nothing but its condition changes
+        known = conditions.updated(old.conditions, outcome.failure.update, now=now)
+        return msgspec.structs.replace(old, conditions=known if has_conditions else old.conditions)
     resources, desired = desired_resources.compute(cluster), desired_workers(cluster)
     active = [group for group in traits.worker_groups(cluster) if not group.suspend]
     limits = (
@@ -75,9 +79,7 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
         state_transition_times=transitions,
         endpoints=_endpoints(observed),
         head=head_info(observed),
-        conditions=list(
-            _conditions(observed, outcome) if Gate.STATUS_CONDITIONS in observed.config.gates else old.conditions
-        ),
+        conditions=list(_conditions(observed, outcome) if has_conditions else old.conditions),
         ready_worker_replicas=sum(pod.is_running_and_ready for pod in observed.workers),
         available_worker_replicas=sum(pod.status.phase == "Running" for pod in observed.workers),
         desired_worker_replicas=desired,

@@ -25,17 +25,7 @@ from common import conditions, errors
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
-from common.runtime.actions import (
-    Action,
-    Create,
-    Delete,
-    DeleteCollection,
-    IfExists,
-    Refuse,
-    Replace,
-    UpdateStatus,
-    earliest,
-)
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, Refuse, Replace, UpdateStatus, earliest
 from common.runtime.cache import version_of
 from common.runtime.executor import Executed
 from common.runtime.writer import Writer
@@ -86,7 +76,7 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
     if isinstance(action, CreateWorker):
         body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
         batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
-        action = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
+        action = action.creation(body)
     match action:
         case Create() if action.resource is POD:
             try:  # its name follows from what was observed, so a repeat meets AlreadyExists
@@ -101,7 +91,7 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
             is_new = await _create_child(action, writer)
             child = observed.absent.get(action.resource)
             if child is not None and child.name == action.body["metadata"]["name"]:
-                memory.saw(child, now=io.clock.now())
+                memory.saw(child, now=observed.now)
             return is_new
         case Delete() if action.resource is POD:
             return await _delete_pod(action, writer, memory, io)

@@ -22,7 +22,6 @@ from common.api.core import Job, Pod, Service
 from common.api.meta import Items
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.clock import Clock
 from common.feature_gates import Gate
 from common.kube.client import Kube
 from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
@@ -73,7 +72,6 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     cache: Cache
     executor: Executor
     config: Config
-    clock: Clock
     memories: dict[Key, Memory]
 
 

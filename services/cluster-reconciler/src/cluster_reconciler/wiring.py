@@ -50,14 +50,8 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
     """Put the reconciler together."""
     cache = Cache()
     events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    ports = Ports(
-        kube=kube,
-        cache=cache,
-        executor=Executor(kube, cache, events, views=KINDS, clock=clock),
-        config=config,
-        clock=clock,
-        memories={},
-    )
+    executor = Executor(kube, cache, events, views=KINDS, clock=clock)
+    ports = Ports(kube=kube, cache=cache, executor=executor, config=config, memories={})
     ClusterMetrics(cache, ports.memories, registry)
 
     def forget(objects: Objects) -> None:

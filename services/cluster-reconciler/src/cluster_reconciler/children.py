@@ -21,6 +21,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
 from common.kube.resources import NETWORK_POLICY, Resource
 from common.ray import cluster_traits as traits
+from common.ray import service_ports
 from common.runtime.actions import Action, Delete, EmitEvent, IfExists, Refuse, Replace
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY})
@@ -148,7 +149,7 @@ def _services(observed: Observed) -> Iterator[Action]:
     is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:
-            yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=services.NO_SERVE_PORT))
+            yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=service_ports.NO_PORT))
         else:
             yield Child(kinds.SERVICE, body["metadata"]["name"], body).creation
 

@@ -22,7 +22,6 @@ from common.upgrade import weighted_route
 from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.resources.services import NO_PORT
 
 LONGEST: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)
@@ -85,7 +84,7 @@ def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) ->
         text = f"RayCluster {view.name} is suspended by its queue"
         return ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
     if not service_ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
-        return ServiceProblem(code, NO_PORT, event=EventReason.NO_SERVE_PORT)
+        return ServiceProblem(code, service_ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
     for each in view.cluster.status.conditions:
         if each.type == "ReplicaFailure" and each.status == "True":
             code = Reason.QUOTA_EXCEEDED if "exceeded quota" in each.message else code

@@ -9,6 +9,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, services
 from common import labels
 from common.api.opaque import Json
+from common.ray import service_ports
 from support.builders.pods import actions_of, an_observation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
@@ -172,7 +173,7 @@ def test_serve_service(head: Json, expected: list[Json]) -> None:
 def test_case_109_no_serve_port() -> None:
     cluster = a_ray_cluster(head=a_head_declaring({"name": "gcs", "containerPort": 6379}))
     assert services.build_serve(cluster) is None
-    assert services.NO_SERVE_PORT == (
+    assert service_ports.NO_PORT == (
         "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head "
         "container; otherwise, the Kubernetes service for Ray Serve will not be created."
     )

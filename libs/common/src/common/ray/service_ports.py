@@ -7,6 +7,11 @@ from common import pod_json, ports
 from common.api.core import Endpoint, EndpointSlice
 from common.api.opaque import Body, Json
 
+NO_PORT: Final = (
+    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
+    "otherwise, the Kubernetes service for Ray Serve will not be created."
+)
+"""The message for the user where `of_serve` returns no port."""
 GRPC: Final = "serve-grpc"
 """The name of the port through which Serve takes gRPC calls."""
 

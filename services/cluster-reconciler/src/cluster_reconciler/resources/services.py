@@ -5,8 +5,6 @@ another; the third one is made for clusters that ask for it themselves.
 Behaviour: spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 106-109.
 """
 
-from typing import Final
-
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner
 from common import labels, names, pod_json, ports
@@ -14,12 +12,6 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SERVICE
 from common.ray import service_ports
-
-NO_SERVE_PORT: Final = (
-    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
-    "otherwise, the Kubernetes service for Ray Serve will not be created."
-)
-"""The message for the user when `build_serve` returns None."""
 
 
 def head_name(cluster: RayCluster) -> str:

@@ -4,7 +4,7 @@
 (§10.2, §10.3; acceptance 32-35).
 """
 
-from typing import Final, cast
+from typing import cast
 
 from common import labels, names, ports
 from common.api.core import Service
@@ -12,11 +12,6 @@ from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
 from common.ray import owner, service_ports
-
-NO_PORT: Final = (
-    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
-    "otherwise, the Kubernetes service for Ray Serve will not be created."
-)
 
 
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
@@ -50,7 +45,7 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
     """
     found, name = service_ports.of_serve(config), service.metadata.name
     if not found and service.raw_spec.get("serveService") is None:
-        raise InvalidSpec(NO_PORT)
+        raise InvalidSpec(service_ports.NO_PORT)
     template: Json = service.raw_spec.get("serveService") or {}
     given: Json = template.get("spec") or {}
     choice = {labels.SERVES: name} if is_shared else {labels.CLUSTER: cluster}

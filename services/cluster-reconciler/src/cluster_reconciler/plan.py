@@ -47,11 +47,9 @@ def make(observed: Observed) -> ClusterPlan:
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
     """Refuse what is not ours or not valid."""
-    found, is_deleted = (
-        refusals.find(observed.cluster, observed.config),
-        observed.cluster.metadata.deletion_timestamp,
-    )
-    is_over = found is not None and found.refusal is not None and not found.refusal.is_of_name and is_deleted
+    found = refusals.find(observed.cluster, observed.config)
+    is_unsupported = found is not None and found.refusal is not None and not found.refusal.is_of_name
+    is_over = is_unsupported and observed.cluster.metadata.deletion_timestamp is not None
     return NOTHING if is_over else found or Continue()
 
 

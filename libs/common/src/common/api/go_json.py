@@ -47,10 +47,7 @@ _SHAPES: Final[dict[str, Any]] = {
     "json": msgspec.Raw,
 }
 _WRITTEN: Final = {**_SHAPES, "quantity": _Quantity, "time": _Time, "json": Any}
-_ZEROS: Final = {"string": "", "bool": False, "int32": 0, "int64": 0, "quantity": _Quantity("0"), "intOrString": 0} | {
-    "time": None,
-    "json": None,
-}
+_ZEROS: Final = {"string": "", "bool": False, "int32": 0, "int64": 0, "quantity": _Quantity("0"), "intOrString": 0}
 
 
 def encode(go_type: str, value: Json) -> str:
@@ -90,12 +87,12 @@ def _view(go_type: str, *, is_written: bool) -> Any:
 
     A misfit lacks a field without which nothing can be read; the rules of validation cover those of Ray's own types.
     """
+    if go_type.startswith("*"):
+        return _view(go_type.removeprefix("*"), is_written=is_written)
     start, bracket, item = go_type.partition("]")
     if bracket:
         held = _view(item, is_written=is_written)
         return list[held] if start == "[" else dict[str, held]
-    if go_type.startswith("*"):
-        return _view(go_type.removeprefix("*"), is_written=is_written)
     if go_type in _SHAPES:
         return (_WRITTEN if is_written else _SHAPES)[go_type]
     fields, is_ours = list[tuple[str, Any, Any]](), go_type.startswith(go_types.PREFIX)
@@ -112,7 +109,7 @@ def _zero(field: GoField, view: Any) -> dict[str, Any]:
     """Return what stands for an absent field that is written; msgspec omits a default and an empty list or map, and writes other factories."""
     kind, zero = field.type, _ZEROS.get(field.type)
     is_list = kind.startswith(("[]", "map["))
-    if not is_list and not kind.startswith("*") and kind not in _ZEROS:
+    if not is_list and not kind.startswith("*") and kind not in _SHAPES:
         return {"default_factory": view}  # Go omits no struct
     if field.keep or kind in {"quantity", "intOrString"}:
         return {"default_factory": lambda: zero}

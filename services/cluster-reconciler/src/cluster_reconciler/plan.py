@@ -102,7 +102,7 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
     stays_dead = cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     if stays_dead and observed.holds(ConditionType.PROVISIONED):
         return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
-    (name,), _ = Namer(observed, now=observed.now).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
+    (name,), _ = Namer(observed).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
     pod_json.ensure_body(body["metadata"], "annotations").update(all_pods.marks(cluster, config.version))
     batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
@@ -114,7 +114,7 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
 def _workers(observed: Observed) -> ClusterPlan:
     """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
-    namer, room, is_partial = Namer(observed, now=observed.now), BATCH, False
+    namer, room, is_partial = Namer(observed), BATCH, False
     for group in traits.named_groups(cluster):
         decision = workers.decide(observed, group, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")

@@ -1,5 +1,6 @@
 from datetime import timedelta
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,8 @@ PREFIX = "c-g-worker-"
 
 
 def draw(observed: Observed, place: str = "0", *, hours: int = 0) -> str:
-    (name,), _ = Namer(observed, now=NOW + timedelta(hours=hours)).draw(PREFIX, "g", place)
+    later = msgspec.structs.replace(observed, now=NOW + timedelta(hours=hours))
+    (name,), _ = Namer(later).draw(PREFIX, "g", place)
     return name
 
 
@@ -55,20 +57,20 @@ def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over
 
 
 def test_the_hosts_of_a_replica_share_its_name_and_move_on_together() -> None:
-    hosts, replica = Namer(an_observation(), now=NOW).draw(PREFIX, "g", "0", hosts=3)
+    hosts, replica = Namer(an_observation()).draw(PREFIX, "g", "0", hosts=3)
     assert len(set(hosts)) == 3
-    others, other = Namer(an_observation(taken=frozenset({hosts[1]})), now=NOW).draw(PREFIX, "g", "0", hosts=3)
+    others, other = Namer(an_observation(taken=frozenset({hosts[1]}))).draw(PREFIX, "g", "0", hosts=3)
     assert {*hosts, replica}.isdisjoint({*others, other})
 
 
 def test_the_name_of_a_replica_of_a_long_group_fits_a_label() -> None:
-    _, replica = Namer(an_observation(), now=NOW).draw(PREFIX, "g" * 63, "0", hosts=2)
+    _, replica = Namer(an_observation()).draw(PREFIX, "g" * 63, "0", hosts=2)
     assert len(replica) == 63
 
 
 @settings(deadline=None)
 @given(st.integers(1, 30))
 def test_one_plan_never_draws_a_name_twice(count: int) -> None:
-    namer = Namer(an_observation(*some_workers(3)), now=NOW)
+    namer = Namer(an_observation(*some_workers(3)))
     drawn = [name for number in range(count) for name in namer.draw("p-", "g", str(number % 3))[0]]
     assert len(set(drawn)) == count

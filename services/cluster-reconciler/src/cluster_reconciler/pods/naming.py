@@ -10,7 +10,6 @@ was made: its first pods are made without asking which there are, so an owner be
 """
 
 import hashlib
-from datetime import datetime
 from itertools import count
 from typing import Final
 
@@ -27,12 +26,12 @@ SEASON_SECONDS: Final = 3600
 class Namer:
     """Draws the names of one plan, each once."""
 
-    def __init__(self, observed: Observed, *, now: datetime) -> None:
+    def __init__(self, observed: Observed) -> None:
         cluster = observed.cluster
         named = (group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(cluster))
         self._taken = {pod.metadata.name for pod in observed.pods}.union(observed.taken, *named)
         made = cluster.metadata.creation_timestamp
-        moment = made if made is not None and cluster.status.last_update_time is None else now
+        moment = made if made is not None and cluster.status.last_update_time is None else observed.now
         self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // SEASON_SECONDS))
 
     def draw(self, prefix: str, group: str, place: str = "", *, hosts: int = 1) -> tuple[list[str], str]:

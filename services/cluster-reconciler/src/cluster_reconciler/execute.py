@@ -15,7 +15,7 @@ import structlog
 
 from cluster_reconciler import batch
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Ports, from_state, list_pods, memory_of
+from cluster_reconciler.observe import Memory, Ports, from_state, keep_pods, memory_of, selector
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
@@ -97,7 +97,7 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
             return await _delete_pod(action, writer, memory, io)
         case DeleteCollection():
             await writer.write(action)
-            await list_pods(cluster, io)
+            keep_pods(cluster, io, await io.kube.list(POD, writer.namespace, label_selector=selector(cluster)))
             return True
         case _:
             return await writer.write(action)

@@ -129,7 +129,7 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
     if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-        await list_pods(cluster, io)
+        keep_pods(cluster, io, await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)))
         return from_state(observed, io)
     created = (each for each in changes if isinstance(each, Create | CreateWorker))
     asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
@@ -147,13 +147,9 @@ def selector(cluster: RayCluster) -> str:
     return label_selector({labels.CLUSTER: cluster.metadata.name})
 
 
-async def list_pods(cluster: RayCluster, io: Ports) -> None:
+def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
     """Put the state right by a list of the cluster's pods from the API server."""
-    meta, answer = (
-        cluster.metadata,
-        await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)),
-    )
-    listed = msgspec.json.decode(answer, type=Items[Pod])
+    meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
     version, present = version_of(listed.metadata), {pod.metadata.uid for pod in listed.items}
     for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
         if known.metadata.uid not in present and version_of(known.metadata) <= version:

@@ -67,13 +67,12 @@ def _warn(observed: Observed) -> Continue:
 
 def _hold_back(observed: Observed) -> Continue | ClusterPlan:
     """Make no pod without the protection that the spec asks for, nor of a cluster that is larger than the operator's limits."""
-    cluster, reason, warnings = observed.cluster, ReplicaFailure.UNSUPPORTED, list[Action]()
-    problem = cluster_rules.missing_protection(cluster)
+    cluster, unprotected = observed.cluster, cluster_rules.missing_protection(observed.cluster)
+    problem = unprotected or refusals.exceeded_limit(cluster, observed.config)
     if not problem:
-        problem, reason = refusals.exceeded_limit(cluster, observed.config), ReplicaFailure.LIMIT_EXCEEDED
-        if not problem:
-            return Continue()
-        warnings.append(EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem)))
+        return Continue()
+    reason = ReplicaFailure.UNSUPPORTED if unprotected else ReplicaFailure.LIMIT_EXCEEDED
+    warnings = () if unprotected else (EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem)),)
     actions, note = step(*warnings, is_side=True), f"pods are left alone: {problem}"
     return ClusterPlan(actions=actions, refusal=Failure(reason, problem), is_periodic=False, note=note)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from cluster_reconciler import batch
 from cluster_reconciler.batch import POD_GROUP, PROTECTION, WORKLOAD
 from cluster_reconciler.config import Config
@@ -77,8 +79,9 @@ async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None
     assert "FailedToCreatePodGroup" in harness.reasons()
 
 
-async def test_a_tier_that_is_no_number_is_refused() -> None:
-    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "two"}
+@pytest.mark.parametrize("tier", ["two", "++1"])
+async def test_a_tier_that_is_no_number_is_refused(tier: str) -> None:
+    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: tier}
     harness = await a_harness(a_cluster(labels=own), with_scheduler("volcano"))
     assert harness.names() == []
     assert harness.kube.all(batch.VOLCANO_POD_GROUP, "ns") == []

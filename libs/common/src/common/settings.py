@@ -5,9 +5,10 @@ A wrong value ends the process with one line that names the variable, the value 
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,63 +24,112 @@ OPERATOR_FILE: Final = "RAYBUS_OPERATOR_CONFIG"
 SCHEMES: Final = frozenset({"nats", "tls"})
 
 
+class Variable(NamedTuple):
+    """Where a setting is read from; `read` gets the name and a value, and raises `InvalidSpec` for what cannot be meant."""
+
+    name: str
+    read: Callable[[str, str], Any]
+
+
+def _text(_variable: str, value: str) -> str:
+    return value
+
+
+def _url(variable: str, value: str) -> str:
+    value = ",".join(part.strip() for part in value.split(","))
+    for part in map(urlsplit, value.split(",")):
+        if part.scheme not in SCHEMES or not part.hostname:
+            raise errors.InvalidSpec(
+                f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT, or several with commas"
+            )
+    return value
+
+
+def _file(variable: str, value: str) -> Path:
+    if not Path(value).is_file():
+        raise errors.InvalidSpec(f"{variable}={value!r}: no such file; name a readable file or unset it")
+    return Path(value)
+
+
+def _output(variable: str, value: str) -> Path:
+    """Return a file that may come to be."""
+    if not Path(value).parent.is_dir():
+        raise errors.InvalidSpec(f"{variable}={value!r}: there is no such folder; name a file in one that exists")
+    return Path(value)
+
+
+def _number(variable: str, value: str, *, least: int = 0, most: int) -> int:
+    if not value.isdecimal() or not least <= int(value) <= most:
+        raise errors.InvalidSpec(f"{variable}={value!r}: expected a whole number from {least} to {most}")
+    return int(value)
+
+
+def _names(_variable: str, value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, map(str.strip, value.split(",")))))
+
+
+def _level(variable: str, value: str) -> str:
+    if value.upper() not in LEVELS:
+        raise errors.InvalidSpec(f"{variable}={value.upper()!r}: expected one of {', '.join(LEVELS)}")
+    return value.upper()
+
+
+def _switch(variable: str, value: str) -> bool:
+    if value.lower() not in TRUE | FALSE:
+        raise errors.InvalidSpec(f"{variable}={value.lower()!r}: expected true or false")
+    return value.lower() in TRUE
+
+
+def _gates(variable: str, value: str) -> Gates:
+    try:
+        return feature_gates.resolve(feature_gates.parse(value))
+    except errors.InvalidSpec as problem:
+        raise errors.InvalidSpec(f"{variable}: {problem}") from problem
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that all services share; a service with more of its own keeps them beside these."""
 
     service: str
     """Name of the service; also its NATS user, its field manager and the name in its log."""
-    nats_url: str = "nats://127.0.0.1:4222"
+    nats_url: Annotated[str, Variable("RAYBUS_NATS_URL", _url)] = "nats://127.0.0.1:4222"
     """Where NATS is; with several servers of one cluster, all of them with commas between."""
-    nats_seed_file: Path | None = None
+    nats_seed_file: Annotated[Path | None, Variable("RAYBUS_NATS_SEED_FILE", _file)] = None
     """NKEY seed; None only for a server without users."""
-    nats_ca_file: Path | None = None
+    nats_ca_file: Annotated[Path | None, Variable("RAYBUS_NATS_CA_FILE", _file)] = None
     """The authority that signed the server's certificate; None means no TLS, unless the URL is `tls://`."""
-    nats_register_key: bool = False
+    nats_register_key: Annotated[bool, Variable("RAYBUS_NATS_REGISTER_KEY", _switch)] = False
     """Make a key at the start and register it in the ConfigMap `nats-keys-SERVICE` of `namespace`, in place of the two files."""
-    kubeconfig: Path | None = None
+    kubeconfig: Annotated[Path | None, Variable("RAYBUS_KUBECONFIG", _file)] = None
     """None means the pod's own ServiceAccount."""
-    http_port: int = 8080
-    namespace: str = "default"
+    http_port: Annotated[int, Variable("RAYBUS_HTTP_PORT", partial(_number, most=65535))] = 8080
+    namespace: Annotated[str, Variable("RAYBUS_NAMESPACE", _text)] = "default"
     """Where our Leases live."""
-    lease_namespace: str = ""
+    lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE", _text)] = ""
     """Where the watchers' Lease lives, if elsewhere: KubeRay's namespace, so that the two exclude each other."""
-    identity: str = ""
+    identity: Annotated[str, Variable("RAYBUS_IDENTITY", _text)] = ""
     """Identity of the replica; empty means the host's name, outside a cluster with the process id."""
-    watch_namespaces: tuple[str, ...] = ()
+    watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """The namespaces that are watched; empty means all."""
-    log_level: str = "INFO"
-    feature_gates: Gates = BETA
-    workers: int = 4
+    log_level: Annotated[str, Variable("RAYBUS_LOG_LEVEL", _level)] = "INFO"
+    feature_gates: Annotated[Gates, Variable("RAYBUS_FEATURE_GATES", _gates)] = BETA
+    workers: Annotated[int, Variable("RAYBUS_WORKERS", partial(_number, least=1, most=1000))] = 4
     """Reconciles that run at once."""
-    cluster_domain: str = "cluster.local"
-    use_kubernetes_proxy: bool = False
+    cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN", _text)] = "cluster.local"
+    use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
-    traces_file: Path | None = None
+    traces_file: Annotated[Path | None, Variable("RAYBUS_TRACES", _output)] = None
     """Append spans to this file; OpenTelemetry's own `OTEL_*` variables work beside it."""
 
     @classmethod
     def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
         """Read `RAYBUS_*`; raise `InvalidSpec` for the first value that cannot be meant."""
-        read = _Reader(environ)
-        return cls(
-            service=service,
-            nats_url=read.url("RAYBUS_NATS_URL", "nats://127.0.0.1:4222"),
-            nats_seed_file=read.file("RAYBUS_NATS_SEED_FILE"),
-            nats_ca_file=read.file("RAYBUS_NATS_CA_FILE"),
-            nats_register_key=read.switch("RAYBUS_NATS_REGISTER_KEY"),
-            kubeconfig=read.file("RAYBUS_KUBECONFIG"),
-            http_port=read.number("RAYBUS_HTTP_PORT", 8080, most=65535),
-            namespace=read.text("RAYBUS_NAMESPACE", "default"),
-            lease_namespace=read.text("RAYBUS_LEASE_NAMESPACE", ""),
-            identity=read.text("RAYBUS_IDENTITY", ""),
-            watch_namespaces=read.names("RAYBUS_WATCH_NAMESPACES"),
-            log_level=read.choice("RAYBUS_LOG_LEVEL", "INFO", LEVELS),
-            feature_gates=read.gates("RAYBUS_FEATURE_GATES"),
-            workers=read.number("RAYBUS_WORKERS", 4, least=1, most=1000),
-            cluster_domain=read.text("RAYBUS_CLUSTER_DOMAIN", "cluster.local"),
-            use_kubernetes_proxy=read.switch("RAYBUS_USE_KUBERNETES_PROXY"),
-            traces_file=read.output("RAYBUS_TRACES"),
-        )
+        read: dict[str, Any] = {}
+        for field in msgspec.structs.fields(cls):
+            for variable in get_args(field.type):
+                if isinstance(variable, Variable) and (value := environ.get(variable.name, "").strip()):
+                    read[field.name] = variable.read(variable.name, value)
+        return cls(service=service, **read)
 
 
 def identity_of(settings: Settings) -> str:
@@ -90,62 +140,3 @@ def identity_of(settings: Settings) -> str:
     """
     host = socket.gethostname()
     return settings.identity or (host if settings.kubeconfig is None else f"{host}-{os.getpid()}")
-
-
-class _Reader:
-    """Typed reads of an environment; each error names the variable."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-
-    def text(self, variable: str, default: str) -> str:
-        return self._environ.get(variable, "").strip() or default
-
-    def url(self, variable: str, default: str) -> str:
-        value = ",".join(part.strip() for part in self.text(variable, default).split(","))
-        for part in map(urlsplit, value.split(",")):
-            if part.scheme not in SCHEMES or not part.hostname:
-                raise errors.InvalidSpec(
-                    f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT, or several with commas"
-                )
-        return value
-
-    def file(self, variable: str) -> Path | None:
-        value = self.text(variable, "")
-        if value and not Path(value).is_file():
-            raise errors.InvalidSpec(f"{variable}={value!r}: no such file; name a readable file or unset it")
-        return Path(value) if value else None
-
-    def output(self, variable: str) -> Path | None:
-        """Return a file that may come to be."""
-        value = self.text(variable, "")
-        if value and not Path(value).parent.is_dir():
-            raise errors.InvalidSpec(f"{variable}={value!r}: there is no such folder; name a file in one that exists")
-        return Path(value) if value else None
-
-    def number(self, variable: str, default: int, *, least: int = 0, most: int) -> int:
-        value = self.text(variable, str(default))
-        if not value.isdecimal() or not least <= int(value) <= most:
-            raise errors.InvalidSpec(f"{variable}={value!r}: expected a whole number from {least} to {most}")
-        return int(value)
-
-    def names(self, variable: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(filter(None, map(str.strip, self.text(variable, "").split(",")))))
-
-    def choice(self, variable: str, default: str, allowed: tuple[str, ...]) -> str:
-        value = self.text(variable, default).upper()
-        if value not in allowed:
-            raise errors.InvalidSpec(f"{variable}={value!r}: expected one of {', '.join(allowed)}")
-        return value
-
-    def switch(self, variable: str) -> bool:
-        value = self.text(variable, "").lower()
-        if value not in TRUE | FALSE:
-            raise errors.InvalidSpec(f"{variable}={value!r}: expected true or false")
-        return value in TRUE
-
-    def gates(self, variable: str) -> Gates:
-        try:
-            return feature_gates.resolve(feature_gates.parse(self.text(variable, "")))
-        except errors.InvalidSpec as problem:
-            raise errors.InvalidSpec(f"{variable}: {problem}") from problem

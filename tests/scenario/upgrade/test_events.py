@@ -7,7 +7,7 @@ import pytest
 from common import errors, labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
-from common.runtime import trace
+from common.observability import tracing
 from common.upgrade.events import Aborted, CapacityChanged, Failed, RolledBack, Started, TrafficShifted
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair
 from support.builders.ray_service import NAMESPACE, a_group, a_serve_config, a_strategy
@@ -243,7 +243,7 @@ async def test_at_rest_nothing_is_reported_not_even_by_a_new_process(strategy: J
 async def test_an_event_carries_the_trace_of_the_reconcile() -> None:
     harness = await a_service(BLUE_GREEN)
     ask(harness, GREEN, BLUE_GREEN)
-    with trace.bound(TRACE):
+    with tracing.bound(TRACE):
         await harness.run(1)
     (first, *_) = harness.events.stored
     assert (first.event.traceparent, first.headers["traceparent"]) == (TRACE, TRACE)

@@ -13,7 +13,7 @@ import structlog
 
 from common import errors
 from common.clock import Clock
-from common.runtime import trace
+from common.observability import tracing
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
 from service_reconciler import metrics
@@ -58,7 +58,7 @@ class Publisher:
         if event.id in self._published:
             self._published.move_to_end(event.id)
             return None
-        wire = upgrade_events.encode(event, trace=trace.CURRENT.get() or None)
+        wire = upgrade_events.encode(event, trace=tracing.CURRENT.get() or None)
         lost: errors.RaybusError | None = None
         try:
             await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)

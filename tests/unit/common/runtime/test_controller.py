@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from common import errors
 from common.api.core import Pod
 from common.clock import SystemClock
-from common.runtime import trace
+from common.observability import tracing
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Rank, Watched
@@ -226,7 +226,7 @@ async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
     found: list[str] = []
 
     async def reconcile(key: Key, *, now: datetime) -> datetime | None:
-        found.append(f"{key.name} {trace.CURRENT.get()}")
+        found.append(f"{key.name} {tracing.CURRENT.get()}")
         return now + timedelta(seconds=5) if len(found) == 1 else None
 
     shell.reconcile = reconcile
@@ -240,7 +240,7 @@ async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
 
     await shell.run_for(10, script)
     assert found == ["a second", "a second", "a third"]
-    assert trace.CURRENT.get() == ""
+    assert tracing.CURRENT.get() == ""
 
 
 async def test_metrics_count_workers_and_retries() -> None:

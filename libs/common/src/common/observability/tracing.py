@@ -11,12 +11,16 @@ process knows it from the message alone, and so does the client that made the ch
     reconcile   the same               the reconcile; one for several changes is part of the newest one's trace
     write       the same               one write to the API server, or one Serve config
 
+A reconcile runs under the traceparent of the newest message that enqueued its key, and one that a timer enqueues under that of the last
+change, since it still works on it. While spans are taken, each change that enqueued a key records how long it waited for the reconcile.
+
 While tracing is off each call costs the test of one variable. `common.observability.open_telemetry` is loaded when it is on.
 """
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +28,11 @@ from common import errors
 
 if TYPE_CHECKING:
     from common.observability.open_telemetry import Spans
+
+MOST_WAITING: Final = 64
+"""Changes of one key that record their wait; a key may be enqueued a thousand times before its reconcile."""
+CURRENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
+"""The W3C traceparent of the running reconcile, empty outside of one and where no message had one."""
 
 
 class _Switch:
@@ -97,3 +106,44 @@ def around(name: str, traceparent: str, **attributes: str) -> AbstractContextMan
 def step(name: str, **attributes: str) -> AbstractContextManager[object]:
     """Record how long a block takes within the one around it."""
     return _NOTHING if _switch.recorder is None else _switch.recorder.step(name, attributes)
+
+
+@contextmanager
+def bound(trace: str) -> Generator[None]:
+    """Let a block, and what it starts, run under a trace."""
+    token = CURRENT.set(trace)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+class ReconcileTraces:
+    """The changes that enqueued each key."""
+
+    def __init__(self) -> None:
+        self._newest: dict[Hashable, str] = {}
+        self._waiting: dict[Hashable, list[tuple[str, int]]] = {}
+        """While spans are taken: the changes since the last reconcile, each with its time."""
+
+    def enqueued(self, key: Hashable, trace: str, *, waits: bool) -> None:
+        """Remember a change, unless its trace is empty. `waits` for a change of a complete state, not for one of a load."""
+        if not trace:
+            return
+        self._newest[key] = trace
+        if waits and is_on() and len(waiting := self._waiting.setdefault(key, [])) < MOST_WAITING:
+            waiting.append((trace, now()))
+
+    def forget(self, key: Hashable) -> None:
+        """Drop a key that another replica reconciles, or that is gone."""
+        self._newest.pop(key, None)
+        self._waiting.pop(key, None)
+
+    @contextmanager
+    def reconciling(self, key: Hashable) -> Generator[None]:
+        """Run a reconcile under the newest change's trace."""
+        newest = self._newest.get(key, "")
+        for trace, since in self._waiting.pop(key, ()):
+            child("queue", trace, since, object=str(key))
+        with bound(newest), around("reconcile", newest, object=str(key)):
+            yield

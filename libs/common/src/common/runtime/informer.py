@@ -16,10 +16,10 @@ from common.api import go_json
 from common.api.meta import ObjectMeta
 from common.bus.feed import Listener
 from common.observability import metrics
+from common.observability.tracing import ReconcileTraces
 from common.runtime import cache as caches
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Held, Key, Quarantine, Watched
-from common.runtime.trace import ReconcileTraces
 from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()

@@ -8,8 +8,7 @@ import pytest
 from common.bus import messages
 from common.observability import tracing
 from common.observability.open_telemetry import Line
-from common.runtime import trace as traces
-from common.runtime.trace import MOST_WAITING, ReconcileTraces
+from common.observability.tracing import MOST_WAITING, ReconcileTraces
 
 FIRST, SECOND, LOADED = (messages.trace_of("uid", version) for version in ("1", "2", "3"))
 
@@ -20,10 +19,10 @@ def test_the_newest_change_is_what_a_reconcile_is_about() -> None:
         keys.enqueued("ns/a", change, waits=True)
 
     with keys.reconciling("ns/a"):
-        assert traces.CURRENT.get() == SECOND
+        assert tracing.CURRENT.get() == SECOND
     with keys.reconciling("ns/a"):  # a reconcile of a timer continues it
-        assert traces.CURRENT.get() == SECOND
-    assert traces.CURRENT.get() == ""
+        assert tracing.CURRENT.get() == SECOND
+    assert tracing.CURRENT.get() == ""
 
 
 def test_a_key_that_is_forgotten_has_no_change() -> None:
@@ -31,7 +30,7 @@ def test_a_key_that_is_forgotten_has_no_change() -> None:
     keys.enqueued("ns/a", FIRST, waits=True)
     keys.forget("ns/a")
     with keys.reconciling("ns/a"):
-        assert traces.CURRENT.get() == ""
+        assert tracing.CURRENT.get() == ""
 
 
 @pytest.mark.long

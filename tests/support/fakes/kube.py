@@ -17,7 +17,7 @@ from common import errors
 from common.api.meta import rfc3339
 from common.api.opaque import Body
 from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
-from common.kube.resources import Resource
+from common.kube.resources import EVENT, POD, Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LARGEST = 1536 * 1024
@@ -94,7 +94,11 @@ class FakeKube:
             "generation": 1,
             "creationTimestamp": rfc3339(self._now()),
         }
-        return self._store(key, body)
+        stored = self._store(key, body)
+        if resource not in {EVENT, POD}:
+            return stored
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        return msgspec.json.encode(partial | {"metadata": msgspec.json.decode(stored)["metadata"]})
 
     async def replace(
         self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None

@@ -24,7 +24,7 @@ _USUAL: Final = 20
 """Levels that are counted the fast way."""
 _STEP: Final = {ord("["): 1, ord("]"): -1}
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_ALL_BUT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _UP_TO_A_BRACKET: Final = re.compile(rb'[^\[\]{}"]*(?:"(?:[^"\\]|\\.)*"[^\[\]{}"]*)*([\[\]{}])', re.DOTALL)
 _ESCAPE: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 """A sequence for a terminal: colours, cursor, title."""
@@ -52,9 +52,13 @@ def outside_of_strings(text: bytes) -> bytes:
 
 def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
     """Return whether a JSON text nests more than `limit` levels."""
-    if text.count(b"[") + text.count(b"{") <= limit:
+    if len(text) <= limit:
         return False
-    brackets = outside_of_strings(text).translate(_BRACKETS, _ALL_BUT_BRACKETS)
+    if b"\\" in text:
+        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    # Most strings have no bracket, so nothing but their quotes is left of them.
+    marks = text.translate(_BRACKETS, _NO_MARKS).replace(b'""', b"")
+    brackets = b"".join(marks.split(b'"')[::2])
     usual = min(limit, _USUAL)
     for _ in range(usual):
         brackets = brackets.replace(b"[]", b"")  # takes away the innermost level

@@ -87,6 +87,14 @@ async def test_an_object_too_large_for_the_store_is_refused(kube: Kube) -> None:
         await kube.create(POD, "default", {"metadata": {"name": a_name()}, "spec": spec})
 
 
+async def test_the_answer_for_a_new_pod_is_its_metadata(kube: Kube) -> None:
+    name, spec = a_name(), {"containers": [{"name": "c", "image": "i"}]}
+    answer = read(await kube.create(POD, NAMESPACE, {"metadata": {"name": name}, "spec": spec}))
+    assert sorted(answer) == ["apiVersion", "kind", "metadata"]
+    assert (answer["metadata"]["name"], answer["kind"]) == (name, "PartialObjectMetadata")
+    assert read(await kube.get(POD, NAMESPACE, name))["metadata"]["uid"] == answer["metadata"]["uid"]
+
+
 @pytest.mark.parametrize("resource", [SERVICE, RAY_SERVICE, POD, SECRET], ids=lambda each: each.kind)
 async def test_what_is_not_there_is_not_found(kube: Kube, resource: Resource) -> None:
     with pytest.raises(errors.NotFound):

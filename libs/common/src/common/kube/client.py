@@ -24,7 +24,7 @@ from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
 from common.kube import answers, rest_config
-from common.kube.resources import Resource
+from common.kube.resources import EVENT, POD, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.meters import UNANSWERED, RequestMeter
@@ -36,6 +36,10 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+METADATA: Final = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+"""Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
+UNCHECKED: Final = {"fieldValidation": "Ignore"}
+"""Query of a write of what we build or copy ourselves: the API server does not look for unknown and repeated fields, of which it would only warn."""
 READ_BUFFER: Final = 2**20
 """Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
 
@@ -52,7 +56,7 @@ class Kube(Protocol):
         ...
 
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
-        """Create; `AlreadyExists` when the name is taken."""
+        """Create; `AlreadyExists` when the name is taken. The answer for an Event or a pod has its metadata alone."""
         ...
 
     def replace(
@@ -156,16 +160,17 @@ class KubeClient:
         return self.request("GET", resource.path(namespace), query=query)
 
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
-        return self.request("POST", resource.path(namespace), body=body)
+        headers = METADATA if resource in {EVENT, POD} else None
+        return self.request("POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers)
 
     def replace(
         self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
     ) -> Awaitable[bytes]:
         name = cast("str", body["metadata"]["name"])
-        return self.request("PUT", resource.path(namespace, name, subresource), body=body)
+        return self.request("PUT", resource.path(namespace, name, subresource), query=UNCHECKED, body=body)
 
     def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> Awaitable[bytes]:
-        query = {"fieldManager": patch.field_manager} if patch.field_manager is not None else {}
+        query = {**UNCHECKED, **({} if patch.field_manager is None else {"fieldManager": patch.field_manager})}
         if patch.content_type == APPLY_PATCH:
             query["force"] = "true"
         path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}

@@ -1,19 +1,25 @@
 """Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
 
 from collections.abc import Awaitable, Mapping
+from typing import Final
 
 import msgspec
 
 from common import errors
+from common.api.core import Pod
 from common.api.meta import ObjectMeta
+from common.api.opaque import Body
 from common.kube import client
 from common.kube.answers import is_gone
 from common.kube.client import Kube
-from common.kube.resources import Resource, label_selector
+from common.kube.resources import POD, Resource, label_selector
 from common.runtime import actions
 from common.runtime import cache as caches
 from common.runtime.actions import Action, IfExists
 from common.runtime.cache import Cache, Object
+
+_CREATED: Final[Body] = {"status": {"phase": "Pending"}}
+"""Of a pod that was just created."""
 
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
@@ -70,7 +76,7 @@ class Writer:
     async def _create(self, action: actions.Create) -> bool:
         resource, name = action.resource, action.body["metadata"]["name"]
         try:
-            self._keep(resource, await self._kube.create(resource, self.namespace, action.body))
+            answer = await self._kube.create(resource, self.namespace, action.body)
         except errors.AlreadyExists as problem:
             if action.if_exists is IfExists.ACCEPT:
                 return False
@@ -84,6 +90,11 @@ class Writer:
             if action.if_exists is IfExists.REQUEUE:
                 raise errors.Conflict(f"{resource.kind} {name} exists already; reconciling again") from problem
             return False
+        if resource is POD:  # the answer has no more than its metadata; the API server begins every pod so
+            metadata = msgspec.json.decode(answer, type=_Answer).metadata
+            self._cache.put(msgspec.structs.replace(msgspec.convert(action.body | _CREATED, Pod), metadata=metadata))
+        else:
+            self._keep(resource, answer)
         return True
 
     async def _change(self, action: actions.Replace | actions.Patch | actions.DeleteCollection) -> bool:

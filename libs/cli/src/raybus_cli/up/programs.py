@@ -25,12 +25,16 @@ class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
     """A folder as `python -m nats_admin.provision credentials --out` writes it; None for a server without users."""
 
 
+NATS_GO: Final = {"GOGC": "50"}
+"""Half of Go's default: the state of 300 clusters takes 46 MiB instead of 66, for 2 % of the processor time of all services."""
+
+
 def nats_server(binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None) -> Program:
     """Return the NATS server that reads its configuration from `folder`."""
     return Program(
         name=NATS,
         argv=[str(binary), "--config", str(folder / "nats-server.conf")],
-        environment=dict(environment),
+        environment=NATS_GO | dict(environment),
         log=_log(log_dir, NATS),
     )
 

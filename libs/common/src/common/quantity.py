@@ -10,6 +10,7 @@ Behaviour: Kubernetes' `resource.Quantity`; vectors in spec raycluster §11.4, �
 import re
 from decimal import ROUND_UP, Context, Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -96,7 +97,12 @@ def parse(value: str | float) -> Quantity:
         raise QuantityError(
             f"{value[:20]!r}… has more than {_LONGEST} characters; write a number with a suffix, such as 500m, 2 or 1.5Gi"
         )
-    text = str(value).strip()
+    return _parsed(str(value))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Quantity:
+    text = text.strip()
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise QuantityError(

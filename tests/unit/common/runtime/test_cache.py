@@ -1,12 +1,15 @@
 """The cache never takes an older version, and its index gives the result of a scan."""
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common import labels
 from common.api.core import Pod, Service
 from common.api.meta import ObjectMeta
-from common.runtime.cache import Cache
+from common.runtime import cache as caches
+from common.runtime.cache import Cache, Shared
 
 
 def a_pod(name: str, version: int, cluster: str = "demo", **more: str) -> Pod:
@@ -32,6 +35,31 @@ def test_a_newer_state_replaces_and_an_older_one_is_ignored() -> None:
     assert not cache.put(a_pod("a", 5))
     assert cache.put(a_pod("a", 6))
     assert versions(cache) == {"a": "6"}
+
+
+def test_pods_of_a_group_share_their_equal_parts() -> None:
+    cache, status = Cache(), {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+    owners = [{"kind": "RayCluster", "name": "demo", "uid": "u", "controller": True}]
+    for name, image in (("a", "ray:1"), ("b", "ray:1"), ("c", "ray:2")):
+        meta = {"namespace": "default", "name": name, "labels": {labels.CLUSTER: "demo"}, "ownerReferences": owners}
+        body = {"metadata": meta, "spec": {"containers": [{"name": "ray", "image": image}]}, "status": status}
+        pod = msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+        cache.put(pod)
+        assert cache.get(Pod, "default", name) == pod
+    a, b, c = cache.list(Pod, "default", {labels.CLUSTER: "demo"})
+    assert a.spec is b.spec
+    assert a.spec is not c.spec
+    assert a.metadata.owner_references is c.metadata.owner_references
+    assert a.status.conditions is c.status.conditions
+
+
+def test_shared_parts_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "MOST_SHARED", 3)
+    shared = Shared()
+    for number in range(50):
+        pod = a_pod(f"p{number}", number, cluster=str(number))
+        assert shared.pod(pod) == pod
+        assert len(shared._held) <= 3  # pyright: ignore[reportPrivateUsage]  (what bounds the memory)
 
 
 def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:

@@ -9,15 +9,22 @@ partition changes nothing of another. An object that only an answer brought has 
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Set
-from typing import Final, Protocol, TypeVar
+from sys import intern
+from typing import Final, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from common import labels
+from common.api.core import Pod
 from common.api.meta import ObjectMeta
 
 INDEXED: Final = (labels.CLUSTER, labels.ORIGIN_NAME, labels.SERVICE_NAME)
 """Labels that lists are asked by."""
 REMEMBERED_DELETIONS: Final = 10_000
 """An answer is late by seconds, so the newest deletions are enough."""
+MOST_SHARED: Final = 2048
+"""Parts that are remembered for sharing; beyond, all are forgotten, which costs memory and nothing else."""
 NONE_IN_PARTICULAR: Final = -1
 """Stands for the partition where a reload finds that an object is gone: any partition's later message counts more."""
 
@@ -29,7 +36,8 @@ class Object(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T")
+Viewed = TypeVar("Viewed", bound=Object)
 Objects = list[Object]
 Key = tuple[type, str, str]
 
@@ -44,11 +52,41 @@ def key_of(obj: Object) -> Key:
     return type(obj), obj.metadata.namespace, obj.metadata.name
 
 
+class Shared:
+    """Parts of pods that are equal, each kept once: pods of a group differ in little but their names, and start together."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, bytes], object] = {}
+
+    def pod(self, pod: Pod) -> Pod:
+        """Return an equal pod of shared parts."""
+        meta, status, part = pod.metadata, pod.status, self._part
+        shared_meta = replace(
+            meta,
+            namespace=intern(meta.namespace),
+            labels={intern(name): intern(value) for name, value in meta.labels.items()},
+            owner_references=part("owners", meta.owner_references),
+        )
+        shared_status = replace(
+            status,
+            conditions=part("conditions", status.conditions),
+            container_statuses=part("containers", status.container_statuses),
+            init_container_statuses=part("init containers", status.init_container_statuses),
+        )
+        return replace(pod, metadata=shared_meta, spec=part("spec", pod.spec), status=shared_status)
+
+    def _part(self, name: str, part: T) -> T:
+        if len(self._held) >= MOST_SHARED:
+            self._held.clear()
+        return cast("T", self._held.setdefault((name, msgspec.msgpack.encode(part)), part))
+
+
 class Cache:
     """Objects by type, namespace and name, with an index over the labels that lists are asked by."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
+        self._shared = Shared()
         self._partitions: dict[Key, int | None] = {}
         """The partition that showed an object last; None while only answers have brought it."""
         self._index: defaultdict[Hashable, dict[Key, None]] = defaultdict(dict)
@@ -60,12 +98,12 @@ class Cache:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, kind: type[T], namespace: str, name: str) -> T | None:
+    def get(self, kind: type[Viewed], namespace: str, name: str) -> Viewed | None:
         """Return one object."""
         found = self._objects.get((kind, namespace, name))
         return found if isinstance(found, kind) else None
 
-    def list(self, kind: type[T], namespace: str, selector: Mapping[str, str]) -> list[T]:
+    def list(self, kind: type[Viewed], namespace: str, selector: Mapping[str, str]) -> list[Viewed]:
         """Return all objects with matching labels, by name; the selector must name an indexed label."""
         indexed = next(label for label in INDEXED if label in selector)
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), ())
@@ -73,7 +111,7 @@ class Cache:
         wanted = selector.items()
         return [each for each in found if isinstance(each, kind) and wanted <= each.metadata.labels.items()]
 
-    def all(self, kind: type[T]) -> Iterable[T]:
+    def all(self, kind: type[Viewed]) -> Iterable[Viewed]:
         """Return every object of a type."""
         return [each for key in self._index.get(kind, ()) if isinstance(each := self._objects[key], kind)]
 
@@ -97,6 +135,8 @@ class Cache:
         is_newer = known is None or known_at < version or (known_at == version and is_reload and known != obj)
         if partition is None and known is not None:
             partition = self._partitions[key]
+        if is_newer and isinstance(obj, Pod):
+            obj = self._shared.pod(obj)
         self._set(key, obj if is_newer else known, partition)
         if is_newer and gone_at < version:
             self._gone.pop(key, None)

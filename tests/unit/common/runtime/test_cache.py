@@ -37,6 +37,15 @@ def test_a_newer_state_replaces_and_an_older_one_is_ignored() -> None:
     assert versions(cache) == {"a": "6"}
 
 
+def test_a_message_replaces_the_answer_of_its_version_and_is_no_change() -> None:
+    cache, whole = Cache(), a_pod("a", 5, group="w")
+    assert cache.put(a_pod("a", 5))
+    assert not cache.put(whole, partition=3)
+    assert cache.get(Pod, "default", "a") == whole
+    assert not cache.put(a_pod("a", 5), partition=3)
+    assert cache.get(Pod, "default", "a") == whole
+
+
 def test_pods_of_a_group_share_their_equal_parts() -> None:
     cache, status = Cache(), {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
     owners = [{"kind": "RayCluster", "name": "demo", "uid": "u", "controller": True}]

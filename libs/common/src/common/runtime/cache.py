@@ -124,7 +124,8 @@ class Cache:
 
         `partition` is that of the message that shows it, None for the answer to a request of ours. A partition's tombstone does not count
         against another partition that shows the object: it has moved there. A reload counts also in the same version: a watcher of
-        another build may publish other fields of it.
+        another build may publish other fields of it. A message replaces the answer of the same version, which may be a part of the object,
+        and that is no change.
         """
         key, version = key_of(obj), version_of(obj.metadata)
         gone_at, reported_by = self._gone.get(key, (-1, None))
@@ -133,11 +134,14 @@ class Cache:
         known = self._objects.get(key)
         known_at = -1 if known is None else version_of(known.metadata)
         is_newer = known is None or known_at < version or (known_at == version and is_reload and known != obj)
+        is_fuller = known_at == version and partition is not None and self._partitions[key] is None
         if partition is None and known is not None:
             partition = self._partitions[key]
-        if is_newer and isinstance(obj, Pod):
+        if not is_newer and not is_fuller:
+            obj = cast("Object", known)
+        elif isinstance(obj, Pod):
             obj = self._shared.pod(obj)
-        self._set(key, obj if is_newer else known, partition)
+        self._set(key, obj, partition)
         if is_newer and gone_at < version:
             self._gone.pop(key, None)
         return is_newer

@@ -1,12 +1,11 @@
 """Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
 
 from collections.abc import Awaitable, Mapping
-from typing import Final
 
 import msgspec
 
 from common import errors
-from common.api.core import Pod
+from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.kube import client
@@ -17,9 +16,6 @@ from common.runtime import actions
 from common.runtime import cache as caches
 from common.runtime.actions import Action, IfExists
 from common.runtime.cache import Cache, Object
-
-_CREATED: Final[Body] = {"status": {"phase": "Pending"}}
-"""Of a pod that was just created."""
 
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
@@ -90,9 +86,8 @@ class Writer:
             if action.if_exists is IfExists.REQUEUE:
                 raise errors.Conflict(f"{resource.kind} {name} exists already; reconciling again") from problem
             return False
-        if resource is POD:  # the answer has no more than its metadata; the API server begins every pod so
-            metadata = msgspec.json.decode(answer, type=_Answer).metadata
-            self._cache.put(msgspec.structs.replace(msgspec.convert(action.body | _CREATED, Pod), metadata=metadata))
+        if resource is POD:
+            self._cache.put(_created_pod(action.body, msgspec.json.decode(answer, type=_Answer).metadata))
         else:
             self._keep(resource, answer)
         return True
@@ -154,3 +149,12 @@ class Writer:
         view = self._views.get(resource.kind)
         if view is not None:
             self._cache.put(msgspec.json.decode(answer, type=view))
+
+
+def _created_pod(body: Body, metadata: ObjectMeta) -> Pod:
+    """Return a pod that was just created, for which the API server answers with the metadata alone; its message has what admission changed."""
+    try:
+        pod = msgspec.convert(body, Pod)
+    except msgspec.ValidationError:  # such as a null, which the API server takes for an absent field
+        pod = Pod(metadata=metadata)
+    return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending"))

@@ -1,0 +1,38 @@
+"""A reconcile reads its own writes, also where the answer of the API server is not the whole object."""
+
+from typing import Any
+
+import pytest
+
+from common.api.core import Pod
+from common.api.meta import ObjectMeta
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import POD, RAY_CLUSTER
+from common.runtime.actions import Create
+from common.runtime.cache import Cache
+from common.runtime.writer import Writer
+from support.fakes.kube import FakeKube
+
+OWNER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "demo", "uid": "u", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("ports", "containers"),
+    [
+        pytest.param([{"containerPort": 8080}], ["ray"], id="as it was sent"),
+        pytest.param(None, [], id="a null, which no view reads"),
+    ],
+)
+async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: list[str]) -> None:
+    kube, cache = FakeKube(), Cache()
+    root = RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="u"))
+    writer = Writer(kube, cache, {"Pod": Pod}, resource=RAY_CLUSTER, root=root)
+    meta = {"name": "demo-head", "ownerReferences": [OWNER]}
+    body = {"metadata": meta, "spec": {"containers": [{"name": "ray", "image": "i", "ports": ports}]}}
+    assert await writer.write(Create(resource=POD, body=body))
+    pod = cache.get(Pod, "default", "demo-head")
+    assert pod is not None
+    assert pod.metadata.uid == kube.objects["Pod", "default", "demo-head"]["metadata"]["uid"]
+    assert pod.metadata.owner_references[0].name == "demo"
+    assert [each.name for each in pod.spec.containers] == containers
+    assert pod.status.phase == "Pending"

@@ -39,7 +39,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 METADATA: Final = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 """Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
-"""Query of a write of what we build or copy ourselves: the API server does not look for unknown and repeated fields, of which it would only warn."""
+"""Query of a write of what we build or copy ourselves: the API server does not check for unknown and repeated fields, of which it would only warn."""
 READ_BUFFER: Final = 2**20
 """Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
 

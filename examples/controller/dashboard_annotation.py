@@ -66,7 +66,7 @@ def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.App]:
     by = executor.Executor(kube, cache, recorder, views=KINDS, clock=clock)
     reconcile = reconciler.Reconciler(partial(observe, cache=cache), make_plan, partial(execute, by=by))
     queue = controller.Controller(NAME, watched, cache=cache, clock=clock)
-    return nullcontext(replica.App(controller=queue, reconciler=reconcile, cache=cache))
+    return nullcontext(replica.App(controller=queue, reconciler=reconcile, cache=cache, events=recorder))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
             recheck=partial(observe.recheck, io=ports),
         ),
         cache=cache,
+        events=events,
         ports=ports,
     )
 

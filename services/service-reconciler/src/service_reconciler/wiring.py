@@ -91,6 +91,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         ),
         reconciler=Reconciler(observer.observe, make_plan, execution.execute),
         cache=cache,
+        events=events,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,
     )

@@ -70,6 +70,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
         reconciler=Reconciler(observer.observe, make_plan, execution.execute),
         guard=Reconciler(observer.observe_directly, make_guard_plan, execution.execute),
         cache=cache,
+        events=events,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,
     )

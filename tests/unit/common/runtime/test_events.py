@@ -1,6 +1,9 @@
 """Events: what is written, what is not repeated, what may be lost."""
 
+import asyncio
 import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -9,6 +12,7 @@ from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.kube.resources import RAY_CLUSTER
+from common.runtime import events
 from common.runtime.events import EventRecorder
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
@@ -90,3 +94,62 @@ async def test_a_lost_event_does_not_fail_the_reconcile() -> None:
     kube.faults.append(lambda _request: errors.Forbidden("no"))
     await a_recorder(kube, FakeClock()).record(META, CREATED)
     assert len(kube.requests) == 1
+
+
+@asynccontextmanager
+async def writing(kube: FakeKube, is_busy: Callable[[], bool]) -> AsyncGenerator[EventRecorder]:
+    """Run a recorder's writer for the length of a block."""
+    recorder = a_recorder(kube, FakeClock())
+    async with asyncio.TaskGroup() as group:
+        writer = group.create_task(recorder.run(is_busy))
+        await asyncio.sleep(0)
+        yield recorder
+        writer.cancel()
+
+
+def other(number: int) -> Event:
+    return msgspec.structs.replace(CREATED, note=f"Created head Pod default/demo-{number}")
+
+
+@pytest.mark.looptime
+async def test_events_are_written_in_their_order_once_no_reconcile_waits() -> None:
+    kube, busy = FakeKube(), [True]
+    async with writing(kube, lambda: bool(busy)) as recorder:
+        for number in range(3):
+            await recorder.record(META, other(number))
+        await asyncio.sleep(1.0)
+        assert kube.requests == []
+        busy.clear()
+        await asyncio.sleep(0.1)
+        assert [each.body["note"] for each in kube.requests] == [other(number).note for number in range(3)]
+
+
+@pytest.mark.looptime
+async def test_an_event_waits_for_reconciles_for_a_while_only() -> None:
+    kube = FakeKube()
+    async with writing(kube, lambda: True) as recorder:
+        await recorder.record(META, CREATED)
+        await asyncio.sleep(events.LONGEST_WAIT - 0.2)
+        assert kube.requests == []
+        await asyncio.sleep(0.4)
+        assert len(kube.requests) == 1
+
+
+@pytest.mark.looptime
+async def test_with_too_many_events_that_wait_a_reconcile_writes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_WAITING", 2)
+    kube = FakeKube()
+    async with writing(kube, lambda: True) as recorder:
+        for number in range(3):
+            await recorder.record(META, other(number))
+        assert [each.body["note"] for each in kube.requests] == [other(2).note]
+
+
+@pytest.mark.looptime
+async def test_an_event_that_cannot_be_built_does_not_stop_those_after_it() -> None:
+    kube = FakeKube()
+    async with writing(kube, lambda: False) as recorder:
+        await recorder.record(META, msgspec.structs.replace(CREATED, note="\ud800"))
+        await recorder.record(META, CREATED)
+        await asyncio.sleep(0.1)
+        assert [each.body["note"] for each in kube.requests] == [CREATED.note]

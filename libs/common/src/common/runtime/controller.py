@@ -77,6 +77,8 @@ class Controller:
         self.informer = Informer(name, watched, cache=cache, queue=self._queue)
         self.hold = self.informer.hold
         """Acquires a partition and returns its listener; its keys are reconciled once its state is complete."""
+        self.has_waiting_keys = self._queue.has_waiting_keys
+        """Returns whether keys wait for a worker."""
         self._running: dict[Key, asyncio.Timeout] = {}
         """The running reconciles, each with its time limit."""
         self._ended = asyncio.Event()

@@ -3,10 +3,15 @@
 Repeats are counted in the Event's series, as KubeRay's client library does: the second is written at once, later ones every six
 minutes, and after six minutes of silence an Event is new again. So a reconcile that fails each time costs next to nothing. An event
 that cannot be written is logged and forgotten: events report, they decide nothing.
+
+So they are written in the background, one at a time, and while keys wait for a reconcile not before they are `LONGEST_WAIT` old: no pod and
+no status waits for one. Those that wait when a process ends are lost, as KubeRay's are.
 """
 
-from collections import OrderedDict
-from typing import Final
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
@@ -29,6 +34,11 @@ NOTE_LIMIT: Final = 1024
 QUIET_SECONDS: Final = 360.0
 """A series ends after so much silence, and its count is written as seldom."""
 REMEMBERED: Final = 4096
+LONGEST_WAIT: Final = 5.0
+"""Seconds that an event waits for reconciles."""
+CHECK_SECONDS: Final = 0.05
+MOST_WAITING: Final = 16_384
+"""Events that wait; the reconcile of a further one writes it itself."""
 
 
 class Series(msgspec.Struct, kw_only=True):
@@ -52,9 +62,39 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._recorded: OrderedDict[tuple[str, Event], Series] = OrderedDict()
+        self._waiting: deque[tuple[ObjectMeta, Event, int, float]] = deque()
+        """Events with their count, and when each happened by the event loop's clock."""
+        self._arrived: asyncio.Event | None = None
+        """Set when an event waits; None while `run` does not."""
+
+    async def run(self, is_busy: Callable[[], bool]) -> NoReturn:
+        """Write events until cancelled; `is_busy` returns whether reconciles wait."""
+        loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            while True:
+                while not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                about, event, count, since = self._waiting[0]
+                while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
+                    await asyncio.sleep(CHECK_SECONDS)
+                self._waiting.popleft()
+                try:
+                    await self._write(about, event, count)
+                except Exception as problem:  # an Event is never worth the process
+                    log.exception("an event is lost by our own fault", reason=event.reason, error=repr(problem))
+        finally:
+            self._arrived = None
 
     async def record(self, about: ObjectMeta, event: Event, *, count: int = 1) -> None:
-        """Write an event about an object, which has happened `count` times just now."""
+        """Have an event about an object written, which has happened `count` times just now; at once if `run` does not run, or has too many."""
+        if self._arrived is None or len(self._waiting) >= MOST_WAITING:
+            await self._write(about, event, count)
+            return
+        self._waiting.append((about, event, count, asyncio.get_running_loop().time()))
+        self._arrived.set()
+
+    async def _write(self, about: ObjectMeta, event: Event, count: int) -> None:
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         try:

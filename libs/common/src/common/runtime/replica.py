@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -21,8 +22,10 @@ from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
+from common.runtime import process
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
+from common.runtime.events import EventRecorder
 from common.runtime.fence import Fence
 from common.runtime.membership import Membership, PartitionFeeds
 from common.runtime.replica_leases import ReplicaLeases
@@ -41,14 +44,18 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     guard: Reconcile | None = None
     """Reconciles what cannot wait for the bus, from the API server alone."""
     cache: Cache
+    events: EventRecorder
     tree: Tree | None = None
     """The part of the stream that it reads, if not all."""
     least_workers: int = 1
     """For reconciles that wait seconds for a host that does not answer, and cost nothing meanwhile."""
 
     async def run(self, *, workers: int) -> None:
-        """Reconcile until cancelled."""
-        await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
+        """Reconcile, and write Events, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            write = partial(self.events.run, self.controller.has_waiting_keys)
+            group.create_task(process.keep("writer of Events", write))
+            await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
 
 
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]

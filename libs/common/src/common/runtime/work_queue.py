@@ -80,6 +80,10 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def has_waiting_keys(self) -> bool:
+        """Return whether keys wait for a worker."""
+        return bool(self._waiting)
+
     def longest_wait(self) -> float:
         """Return for how many seconds the key has waited that waits longest."""
         return self._loop.time() - min(self._waiting.values()) if self._waiting else 0.0

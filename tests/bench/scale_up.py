@@ -43,7 +43,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """How much all processes grew for each pod."""
     kib_per_cached_pod: float = 0.0
     """What a pod takes in the cache of one of our reconcilers; 0 for others."""
+    control_plane_cpu: dict[str, float] = {}
+    """Seconds of processor time of the API server and of the other programs of the control plane meanwhile, by name."""
     idle: Idle | None = None
+
+    @property
+    def first_tenth(self) -> float:
+        """Return how many seconds after the first cluster a tenth of them was ready."""
+        return self.ready_at[len(self.ready_at) // 10] - self.ready_at[0]
 
 
 async def floor(count: int) -> Figures:
@@ -54,13 +61,15 @@ async def floor(count: int) -> Figures:
         async def one(index: int) -> None:
             await background.create_bare(rig, BACKGROUND, f"c{index:05d}")
 
-        began = time.monotonic()
+        began, before = time.monotonic(), _control_plane_cpu(rig)
         await background.each(count, one)
         await running.count(count * (background.WORKERS + 1))
-        wall = time.monotonic() - began
+        wall, used = time.monotonic() - began, _control_plane_cpu(rig)
+        servers = {name: seconds - before[name] for name, seconds in used.items()}
         moments = sorted(running.at.values())[background.WORKERS :: background.WORKERS + 1]
         first = max(moments) - wall
-        return Figures(name="floor", clusters=count, wall=wall, ready_at=[moment - first for moment in moments])
+        ready_at = [moment - first for moment in moments]
+        return Figures(name="floor", clusters=count, wall=wall, ready_at=ready_at, control_plane_cpu=servers)
 
 
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
@@ -86,6 +95,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
         mark, cpu, memory = rig.audit.here(), programs.cpu_seconds(operator.pids()), programs.pss_mib(operator.pids())
+        servers = _control_plane_cpu(rig)
         async with programs.watched(operator.pids) as peak:
             began = asyncio.get_running_loop().time()
             await background.each(count, one)
@@ -93,6 +103,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
             wall = asyncio.get_running_loop().time() - began
             requests = await _at_rest(rig.audit, since=mark)
         cpu = programs.cpu_seconds(operator.pids()) - cpu
+        servers = {name: seconds - servers.get(name, 0.0) for name, seconds in _control_plane_cpu(rig).items()}
         at = {name: moment for (namespace, name), moment in ready.at.items() if namespace == BACKGROUND}
     latencies = sorted(at[name] - moment for name, moment in asked.items())
     return Figures(
@@ -106,9 +117,15 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         status_writes_per_cluster=requests.status_writes / count,
         requests=requests.by_kind,
         cpu_seconds=cpu,
+        control_plane_cpu=servers,
         peak_pss=peak.pss_mib,
         kib_per_pod=(programs.pss_mib(operator.pids()) - memory) * 1024 / (count * (background.WORKERS + 1)),
     )
+
+
+def _control_plane_cpu(rig: Rig) -> dict[str, float]:
+    found = (each.identity for each in rig.control_plane.running)
+    return {each.name: programs.cpu_seconds(programs.tree(each.pid)) for each in found}
 
 
 async def _at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:

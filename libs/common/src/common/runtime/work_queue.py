@@ -3,9 +3,8 @@
 A key is in work at most once; requests that arrive meanwhile become one further reconcile (spec raycluster §5.3). A scheduled
 reconcile is kept unless an earlier one comes first. There are three lanes:
 
-- New keys: the object has just been created. They go before known ones, though not always. The oldest and the smallest alternate,
-  so that a small cluster does not wait for many others.
-- Known keys.
+- Known keys. They go before new ones, though not always: what was created first reaches its goal first.
+- New keys: the object has just been created. The oldest and the smallest alternate, so that a small cluster does not wait for many others.
 - Steady keys, which had reached their goal when they were enqueued. They have workers of their own: their reconciles mostly
   find nothing to do and take a millisecond, where those of many new keys take seconds and would hold every worker.
 
@@ -25,8 +24,8 @@ from common.runtime.key import Rank
 
 K = TypeVar("K", bound=Hashable)
 
-NEW_IN_A_ROW: Final = 8
-"""New keys in a row before one of the known ones is taken."""
+KNOWN_IN_A_ROW: Final = 4
+"""Known keys in a row before a new one is taken; most have nothing to write, so a new one waits for milliseconds."""
 FIRST_BACKOFF: Final = 0.005
 """Seconds after the first failure, as controller-runtime waits (spec raycluster §5.4)."""
 LONGEST_BACKOFF: Final = 30.0
@@ -59,7 +58,7 @@ class WorkQueue(Generic[K]):
         self._new = _FairLane(group_of, by_size=True)
         self._known = _FairLane(group_of)
         self._steady = _FairLane(group_of)
-        self._new_in_a_row = 0
+        self._known_in_a_row = 0
         self._waiting: dict[K, float] = {}
         """Keys in the lanes, and since when."""
         self._busy: dict[K, float] = {}
@@ -153,14 +152,14 @@ class WorkQueue(Generic[K]):
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while not (self._new.groups or self._known.groups):
             await self._change()
-        takes_new = self._new.groups and (self._new_in_a_row < NEW_IN_A_ROW or not self._known.groups)
-        self._new_in_a_row = self._new_in_a_row + 1 if takes_new else 0
-        return self._taken(self._new if takes_new else self._known)
+        takes_known = self._known.groups and (self._known_in_a_row < KNOWN_IN_A_ROW or not self._new.groups)
+        self._known_in_a_row = self._known_in_a_row + 1 if takes_known else 0
+        return self._taken(self._known if takes_known else self._new)
 
     async def take_of_idle_group(self) -> K:
         """Wait for a key of a group of which no key is in work, and do as `take` does."""
         while True:
-            for lane in (self._new, self._known, self._steady):
+            for lane in (self._known, self._new, self._steady):
                 if any(group not in self._busy_groups for group in lane.groups):
                     return self._taken(lane, self._busy_groups)
             await self._change()

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
 """Seconds; the API server's copy of a Role lags by milliseconds."""
-GATHERED_FOR: Final = timedelta(seconds=0.25)
+GATHERED_FOR: Final = timedelta(seconds=1)
 
 
 async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: datetime) -> datetime | None:

@@ -3,8 +3,9 @@
 A key is in work at most once; requests that arrive meanwhile become one further reconcile (spec raycluster §5.3). A scheduled
 reconcile is kept unless an earlier one comes first. There are three lanes:
 
-- Known keys. They go before new ones, though not always: what was created first reaches its goal first.
 - New keys: the object has just been created. The oldest and the smallest alternate, so that a small cluster does not wait for many others.
+- Known keys. They go before new ones, so that what was created first reaches its goal first, and have as many workers: large objects that
+  take long hold up no new one.
 - Steady keys, which had reached their goal when they were enqueued. They have workers of their own: their reconciles mostly
   find nothing to do and take a millisecond, where those of many new keys take seconds and would hold every worker.
 
@@ -24,8 +25,8 @@ from common.runtime.key import Rank
 
 K = TypeVar("K", bound=Hashable)
 
-KNOWN_IN_A_ROW: Final = 4
-"""Known keys in a row before a new one is taken; most have nothing to write, so a new one waits for milliseconds."""
+KNOWN_IN_A_ROW: Final = 8
+"""Known keys in a row before a new one is taken; most have nothing to write, so it waits for milliseconds."""
 FIRST_BACKOFF: Final = 0.005
 """Seconds after the first failure, as controller-runtime waits (spec raycluster §5.4)."""
 LONGEST_BACKOFF: Final = 30.0
@@ -59,6 +60,8 @@ class WorkQueue(Generic[K]):
         self._known = _FairLane(group_of)
         self._steady = _FairLane(group_of)
         self._known_in_a_row = 0
+        self._lanes: dict[K, _FairLane[K]] = {}
+        """The lane that each key in work was taken from."""
         self._waiting: dict[K, float] = {}
         """Keys in the lanes, and since when."""
         self._busy: dict[K, float] = {}
@@ -152,14 +155,16 @@ class WorkQueue(Generic[K]):
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while not (self._new.groups or self._known.groups):
             await self._change()
-        takes_known = self._known.groups and (self._known_in_a_row < KNOWN_IN_A_ROW or not self._new.groups)
+        in_work = Counter(map(id, self._lanes.values()))
+        is_knowns_turn = self._known_in_a_row < KNOWN_IN_A_ROW and in_work[id(self._known)] <= in_work[id(self._new)]
+        takes_known = self._known.groups and (is_knowns_turn or not self._new.groups)
         self._known_in_a_row = self._known_in_a_row + 1 if takes_known else 0
         return self._taken(self._known if takes_known else self._new)
 
     async def take_of_idle_group(self) -> K:
         """Wait for a key of a group of which no key is in work, and do as `take` does."""
         while True:
-            for lane in (self._known, self._new, self._steady):
+            for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane.groups):
                     return self._taken(lane, self._busy_groups)
             await self._change()
@@ -174,6 +179,7 @@ class WorkQueue(Generic[K]):
         """Report a reconcile that succeeded: forget the key's failures, and notify the workers of idle groups if its group is one now."""
         self._failures.pop(key, None)
         self._meter.work.observe(self._loop.time() - self._busy.pop(key))
+        del self._lanes[key]
         group = self._group_of(key)
         self._busy_groups[group] -= 1
         if self._busy_groups[group] == 0:
@@ -203,7 +209,7 @@ class WorkQueue(Generic[K]):
     def _taken(self, lane: "_FairLane[K]", busy: Collection[Hashable] = ()) -> K:
         key, now = lane.take(busy), self._loop.time()
         self._meter.wait.observe(now - self._waiting.pop(key))
-        self._busy[key] = now
+        self._busy[key], self._lanes[key] = now, lane
         self._busy_groups[self._group_of(key)] += 1
         self._cancel_timer(key)
         return key

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -48,28 +48,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     headers_only: bool = False
     begin: Begin = msgspec.field(default_factory=lambda: LAST_OF_EACH)
 
-    def request(self, inbox: str) -> dict[str, Any]:
-        """Return the request that creates the consumer."""
-        return {
-            "stream_name": self.stream,
-            "action": "create",
-            "config": {
-                "name": self.name,
-                "deliver_subject": inbox,
-                **self.begin,
-                "filter_subject": self.filter,
-                "ack_policy": "none",
-                "max_deliver": 1,
-                "replay_policy": "instant",
-                "flow_control": True,
-                "idle_heartbeat": HEARTBEAT_SECONDS * NANOSECONDS,
-                "inactive_threshold": FORGOTTEN_SECONDS * NANOSECONDS,
-                "headers_only": self.headers_only,
-                "mem_storage": True,
-                "num_replicas": 1,
-            },
-        }
-
 
 class _Delivered(msgspec.Struct, frozen=True):
     consumer_seq: int = 0
@@ -101,9 +79,7 @@ class Reading:
             silent_at = self._received_at + SILENCE_SECONDS
             if silent_at <= loop.time():
                 self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(silent_at):
-                    await asyncio.shield(self._broken)
+            await asyncio.wait((self._broken,), timeout=max(0.0, silent_at - loop.time()))
         return self._broken.result()
 
     def abort(self, why: str) -> None:
@@ -157,9 +133,25 @@ async def consume(bus: Bus, source: Source, *, take: Take, read: Callable[[], No
         stack.callback(reading.abort, "closed")
         stack.callback(session.when_lost(reading.abort))
         stack.push_async_callback(await session.listen(inbox, reading.receive))
+        config = {
+            "name": source.name,
+            "deliver_subject": inbox,
+            **source.begin,
+            "filter_subject": source.filter,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": HEARTBEAT_SECONDS * NANOSECONDS,
+            "inactive_threshold": FORGOTTEN_SECONDS * NANOSECONDS,
+            "headers_only": source.headers_only,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        request = {"stream_name": source.stream, "action": "create", "config": config}
         # The subject holds the filter, so permissions can restrict it.
         subject = f"CONSUMER.CREATE.{source.stream}.{source.name}.{source.filter}"
-        created = await bus.api(subject, source.request(inbox), _Created)
+        created = await bus.api(subject, request, _Created)
         if created.num_pending + created.delivered.consumer_seq == 0:  # there is nothing to read
             reading.finish()
         yield reading

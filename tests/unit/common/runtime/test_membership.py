@@ -12,12 +12,11 @@ import pytest
 
 from common import errors, labels
 from common.api.opaque import Body
-from common.bus.hints import Hints
 from common.clock import Clock, SystemClock
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
 from common.runtime.fence import Fence
-from common.runtime.membership import Membership, PartitionFeeds
+from common.runtime.membership import Hints, Membership, PartitionFeeds
 from common.runtime.ownership import ALL
 from common.runtime.replica_leases import ReplicaLeases, name
 from support.fakes.kube import FakeKube

@@ -14,8 +14,9 @@ from functools import partial
 import structlog
 
 from common import errors
+from common.bus import subjects
 from common.bus.feed import Feed
-from common.bus.hints import Hints
+from common.bus.nats import Bus
 from common.observability import metrics
 from common.runtime import ownership, process
 from common.runtime.controller import Controller
@@ -33,6 +34,7 @@ RECONCILE_GRACE_SECONDS = 0.25
 A quarter of the second in which a hand-over has to be complete: on a busy node a reconcile takes as long as it is given.
 """
 RETRY_SECONDS = 0.3
+LISTEN_AGAIN_SECONDS = 1.0
 LEAVE_SECONDS = 3.0
 """Seconds to hand all over at the end, if the API server is slow."""
 
@@ -61,6 +63,43 @@ class PartitionFeeds:
         for each in partitions & self._following.keys():
             self._following.pop(each).cancel()
         await self._controller.release(partitions, grace_seconds=grace_seconds)
+
+
+class Hints:
+    """Notifications among the replicas of a service that their Leases have changed: they save time, and nothing depends on them."""
+
+    def __init__(self, bus: Bus, *, service: str) -> None:
+        self._bus = bus
+        self._subject = subjects.members(service)
+        self._hinted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Listen until cancelled, on one connection after the other."""
+        while True:
+            session = await self._bus.session()
+            try:
+                await session.listen(self._subject, self._receive)
+            except errors.Retryable as problem:
+                log.warning("hints cannot be received", error=str(problem))
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+            else:
+                self._hinted.set()  # what was sent in between is lost
+                await session.until_lost()
+
+    async def send(self) -> None:
+        """Make all others list the Leases now."""
+        with contextlib.suppress(errors.RaybusError):
+            await self._bus.current.publish(self._subject)
+
+    async def wait(self, seconds: float) -> None:
+        """Return when a hint comes, at the latest after some seconds; one that came before counts."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._hinted.wait()
+        self._hinted.clear()
+
+    async def _receive(self, _message: object) -> None:
+        self._hinted.set()
 
 
 class Membership:

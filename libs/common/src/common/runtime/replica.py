@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from common.bus.hints import Hints
 from common.bus.nats import Bus
 from common.bus.sharding import Tree
 from common.bus.state_feed import StateFeed
@@ -27,7 +26,7 @@ from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.events import EventRecorder
 from common.runtime.fence import Fence
-from common.runtime.membership import Membership, PartitionFeeds
+from common.runtime.membership import Hints, Membership, PartitionFeeds
 from common.runtime.replica_leases import ReplicaLeases
 from common.settings import Settings, identity_of
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from common import errors
+from watcher.adapters.lease import Reach
 from watcher.ports import StreamIdentity
-from watcher.reach import Reach
 
 
 class Nats:

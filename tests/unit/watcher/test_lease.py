@@ -11,9 +11,8 @@ from common.clock import SystemClock
 from common.kube.resources import LEASE, Resource
 from support.fakes.kube import FakeKube
 from unit.watcher.a_nats import Nats, asked
-from watcher.adapters.lease import Leadership
+from watcher.adapters.lease import Leadership, Reach
 from watcher.leadership import LEASE_NAME
-from watcher.reach import Reach
 
 pytestmark = pytest.mark.looptime
 

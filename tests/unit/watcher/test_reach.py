@@ -6,7 +6,7 @@ import pytest
 
 from common import errors
 from unit.watcher.a_nats import Nats, asked
-from watcher.reach import SERVER_SECONDS, STREAM_SECONDS, Reach
+from watcher.adapters.lease import SERVER_SECONDS, STREAM_SECONDS, Reach
 
 pytestmark = pytest.mark.looptime
 

@@ -11,8 +11,7 @@ from common.kube.installation import Installation
 from common.observability import health
 from common.settings import Settings, identity_of
 from watcher.adapters.bus import NatsStream
-from watcher.adapters.lease import Leadership
-from watcher.reach import Reach
+from watcher.adapters.lease import Leadership, Reach
 from watcher.session import Sessions
 
 

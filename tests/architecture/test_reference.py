@@ -8,7 +8,7 @@ import pytest
 
 from cluster_reconciler.settings import OperatorFile
 from raybus_cli.show.reasons import PAGE, Code
-from support.docs import annotations, conditions, configuration, field_texts, fields, sizing
+from support.docs import annotations, conditions, configuration, field_texts, fields, outputs, sizing
 from support.golden import Golden
 from support.manifests import ROOT
 
@@ -17,6 +17,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "annotations": annotations.page,
     "conditions": conditions.page,
     "configuration": configuration.page,
+    "outputs": outputs.page,
 }
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
@@ -25,6 +26,16 @@ TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 def test_the_page_matches_the_code(name: str, request: pytest.FixtureRequest) -> None:
     pages = Golden(root=ROOT / "docs" / "reference", update=bool(request.config.getoption("--update-golden")))
     pages.check(f"{name}.md", PAGES[name]())
+
+
+@pytest.mark.parametrize("name", outputs.OUTPUTS)
+def test_the_schema_of_an_output_is_that_of_its_type(name: str, request: pytest.FixtureRequest) -> None:
+    files = Golden(root=ROOT / "docs/reference/outputs", update=bool(request.config.getoption("--update-golden")))
+    files.check(f"{name}.json", outputs.text(name))
+
+
+def test_no_schema_is_of_an_output_that_is_gone() -> None:
+    assert {each.stem for each in (ROOT / "docs/reference/outputs").iterdir()} == set(outputs.OUTPUTS)
 
 
 def test_the_page_of_sizes_matches_what_the_code_computes(request: pytest.FixtureRequest) -> None:

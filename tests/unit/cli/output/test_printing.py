@@ -8,7 +8,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from raybus_cli import main
-from raybus_cli.output import printing
+from raybus_cli.output import printing, tables
 
 NASTY = [
     pytest.param("\x1b]0;owned\x07", "", id="the title of the window"),
@@ -22,7 +22,7 @@ NASTY = [
 
 
 def a_table(text: str) -> RenderableType:
-    return printing.table(("name",), [(text,)])
+    return tables.Table((tables.Column("name"),), [(text,)])
 
 
 def is_harmless(shown: str) -> bool:

@@ -27,8 +27,8 @@ from raybus_cli.planning.plan import Plan
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
-COLUMNS: Final = tuple(map(Column, ("revision", "cluster", "role", "current", "outcome")))
-MORE: Final = (Column("created", 2), Column("applications", 1), Column("ray", 4), Column("spec hash", 3))
+COLUMNS: Final = (Column("revision"), Column("cluster"), Column("role", 1), Column("current"), Column("outcome"))
+MORE: Final = (Column("created", 4), Column("applications", 3), Column("ray", 6), Column("spec hash", 5))
 SHORT_HASH: Final = 10
 
 
@@ -207,7 +207,7 @@ def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
         )
         for each in entries
     ]
-    return Table((*COLUMNS, image, Column("age"), *(MORE if wide else ())), rows)
+    return Table((*COLUMNS, image, Column("age", 2), *(MORE if wide else ())), rows)
 
 
 def _images(entry: histories.Entry) -> str:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from common.kube.client import KubeClient
@@ -64,10 +65,18 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
     for number, each in enumerate(found.findings, start=1):
         lines.append(Text(f"{number}. {each.message}", style="bold"))
         shown = each.evidence if wide else each.evidence[:EVIDENCE]
-        lines += [Text(f"   {line}", style="dim") for line in shown]
+        lines += [_indented(Text(line, style="dim")) for line in shown]
         if len(shown) < len(each.evidence):
             lines.append(Text(f"   … and {len(each.evidence) - len(shown)} more: -o wide", style="dim"))
-        lines += [Text(f"   → {each.remedy}"), Text(f"   $ {each.command}"), Text(f"   {each.anchor}")]
+        lines += [
+            _indented(Text(f"→ {each.remedy}")),
+            printing.command(f"   $ {each.command}"),
+            Text(f"   {each.anchor}"),
+        ]
         lines += [Text(f"   {line}", style="dim") for line in each.detail.splitlines() if wide]
     lines += [Text(f"Not readable: {each}", style="dim") for each in found.unseen]
     return Group(*lines)
+
+
+def _indented(text: Text) -> RenderableType:
+    return Padding(text, (0, 0, 0, 3), expand=False)

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 
-from rich.console import Group, RenderableType
+import msgspec
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.text import Text
 
-from raybus_cli.migrating.findings import Finding, Level
+from raybus_cli.migrating.findings import Finding, Level, Subject
 from raybus_cli.migrating.report import OperatorSummary, Report, Verdict
-from raybus_cli.output import printing
+from raybus_cli.output.tables import Column, Table
 
 _STYLES = {Level.NOTE: "", Level.UNREAD: "yellow", Level.UNSUPPORTED: "bold red", Level.CHANGE: "bold red"}
 _SENTENCES = {
@@ -27,14 +29,15 @@ def draw(report: Report, *, wide: bool) -> RenderableType:
     ]
     if report.settings:
         rows = [[each.kuberay, each.value, each.here] for each in report.settings]
-        lines += [Text(), printing.table(("setting of KubeRay", "value", "here"), rows)]
+        columns = (Column("setting of KubeRay"), Column("value", 1), Column("here"))
+        lines += [Text(), Table(columns, rows)]
     if report.environment:
         texts = " ".join(f"{name}={value}" for name, value in sorted(report.environment.items()))
         lines += [Text(), Text(f"raybus has the same configuration with: {texts}")]
     if report.findings:
         lines += [Text(), *_finding_lines(report.findings, "")]
     if report.objects:
-        lines += [Text(), _objects(report, wide=wide)]
+        lines += [Text(), _Objects(report, wide)]
     style = "bold green" if report.verdict is Verdict.READY else "bold red"
     is_done = report.verdict is Verdict.READY and not report.kuberay and bool(report.raybus)
     lines += [Text(), Text(_DONE if is_done else _SENTENCES[report.verdict], style=style)]
@@ -46,14 +49,31 @@ def _operators(found: list[OperatorSummary]) -> str:
     return "; ".join(texts) or "not installed"
 
 
-def _objects(report: Report, *, wide: bool) -> RenderableType:
-    rows: list[list[str]] = []
-    for each in report.objects:
-        shown = [found for found in each.findings if wide or found.level is not Level.NOTE]
-        hidden = len(each.findings) - len(shown)
-        lines = [_line(found) for found in shown] + ([f"{hidden} note(s), see -o wide"] if hidden else [])
-        rows.append([each.kind, f"{each.namespace}/{each.name}", each.verdict, "\n".join(lines)])
-    return printing.table(("kind", "name", "would change", ""), rows)
+class _Objects(msgspec.Struct, frozen=True):
+    """The table of objects, with the findings about each below its line."""
+
+    report: Report
+    is_wide: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        columns = (Column("kind"), Column("name", keeps_end=True), Column("would change"), Column("", 1))
+        rows: list[list[str]] = []
+        for each in self.report.objects:
+            hidden = len(each.findings) - len(self._shown(each))
+            notes = f"{hidden} note(s), see -o wide" if hidden else ""
+            rows.append([each.kind, f"{each.namespace}/{each.name}", each.verdict, notes])
+        heading, *lines = Table(columns, rows).lines(options.max_width)
+        yield Text(heading, style="bold")
+        for each, line in zip(self.report.objects, lines, strict=True):
+            yield Text(line)
+            for found in self._shown(each):
+                yield Padding(Text(found.text), (0, 0, 0, 3))
+                if found.remedy:
+                    yield Padding(Text(f"→ {found.remedy}"), (0, 0, 0, 3))
+
+    def _shown(self, each: Subject) -> list[Finding]:
+        return [found for found in each.findings if self.is_wide or found.level is not Level.NOTE]
 
 
 def _finding_lines(found: Iterable[Finding], indent: str) -> list[RenderableType]:
@@ -66,7 +86,3 @@ def _finding_lines(found: Iterable[Finding], indent: str) -> list[RenderableType
         if each.remedy:
             lines.append(Text(f"{indent}            → {each.remedy}"))
     return lines
-
-
-def _line(found: Finding) -> str:
-    return f"{found.text}\n→ {found.remedy}" if found.remedy else found.text

@@ -11,7 +11,7 @@ import typer
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
+from rich.text import Text
 
 from common import untrusted
 
@@ -55,7 +55,7 @@ LinesOption = Annotated[Output, _option((Output.TEXT, Output.JSON))]
 VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
 
 
-class _Console(Console):
+class PlainConsole(Console):
     """A console that shows foreign texts as they are: no markup, no control character."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -72,18 +72,23 @@ def console(*, width: int | None = None) -> Console:
     """Return standard output; a pipe gets plain text."""
     is_terminal = sys.stdout.isatty()
     columns = width or (None if is_terminal else PIPE_WIDTH)
-    return _Console(width=columns, highlight=False, emoji=False, markup=False)
+    return PlainConsole(width=columns, highlight=False, emoji=False, markup=False)
 
 
 def show(what: RenderableType) -> None:
     """Print for people; a pipe gets no blanks at the ends of lines."""
     printed = console()
     if printed.is_terminal:
-        printed.print(what, soft_wrap=False)
+        printed.print(what, crop=False)
         return
     with printed.capture() as captured:
-        printed.print(what, soft_wrap=False)
+        printed.print(what, crop=False)
     typer.echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)
+
+
+def command(text: str) -> RenderableType:
+    """Return a command to copy: a terminal wraps it, so that it has no line break."""
+    return Text(text, no_wrap=True, overflow="ignore")
 
 
 def data(value: Any, output: Output) -> None:
@@ -96,19 +101,6 @@ def text_of(value: Any, output: Output) -> str:
     if output is Output.YAML:
         return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table as kubectl's: no lines, headings in capitals."""
-    found = Table(
-        *(each.upper() for each in headings), box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold"
-    )
-    for each in found.columns:
-        each.overflow = "fold"
-        each.no_wrap = False
-    for row in rows:
-        found.add_row(*row)
-    return found
 
 
 def age(seconds: int | None) -> str:

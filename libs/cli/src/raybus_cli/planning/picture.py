@@ -3,11 +3,10 @@
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from common.upgrade.traffic_record import WHOLE
-from raybus_cli.output import printing
+from raybus_cli.output.tables import Column, Table
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way
 from raybus_cli.planning.predict import PlanOutcome
@@ -58,7 +57,8 @@ def _costs(plan: Plan) -> Table:
             for name in names
         ),
     ]
-    return printing.table(("", *(["now"] * is_now), *(each.strategy for each in plan.ways)), rows)
+    columns = [Column(each) for each in ("", *(["now"] * is_now), *(way.strategy for way in plan.ways))]
+    return Table(tuple(columns), rows)
 
 
 def _capacity(way: Way) -> str:

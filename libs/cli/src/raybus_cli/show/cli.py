@@ -115,6 +115,8 @@ def status(
     found = session.run(place, lambda kube: _wait(kube, place.namespace, name, seconds=seconds))
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
+    elif output is Output.NAME:
+        printing.message(kinds.SERVICE.full(name))
     else:
         printing.message(found.text, err=found.course is not RolloutState.DONE)
     raise SystemExit(_EXIT_CODES.get(found.course, 1))

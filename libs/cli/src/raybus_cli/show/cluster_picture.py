@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree as Drawn
 
+from raybus_cli.output.fitting import FittingLine
 from raybus_cli.output.printing import age
 from raybus_cli.show import picture
 from raybus_cli.show.cluster_tree import ClusterTree, GroupBranch
@@ -22,7 +23,7 @@ def draw(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
         ("Age", Text(age(tree.age_seconds))),
         ("Message", Text(tree.message, style="yellow")),
     ]
-    drawn = Drawn(Text(tree.name, style="bold"))
+    drawn = Drawn(FittingLine(Text(tree.name, style="bold")))
     for each in tree.groups:
         drawn.add(_group(each, wide=wide))
     lines: list[RenderableType] = [picture.labelled(head), drawn, *picture.end(tree.last_event, tree.unseen, wide=wide)]
@@ -38,10 +39,9 @@ def line(tree: ClusterTree) -> str:
 
 
 def _group(group: GroupBranch, *, wide: bool) -> Drawn:
-    title = Text(f"{group.name}  pods {_count(group)}")
-    if wide and group.image:
-        title.append(f"  {group.image}")
-    drawn = Drawn(title)
+    count = f"  pods {_count(group)}"
+    forms = (Text(f"{count}  {group.image}"), Text(count)) if wide and group.image else (Text(count),)
+    drawn = Drawn(FittingLine(Text(group.name), forms))
     for pod in group.pods:
         drawn.add(picture.pod(pod, wide=wide, with_group=False))
     return drawn

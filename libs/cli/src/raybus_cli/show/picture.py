@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawn
 
+from raybus_cli.output.fitting import FittingLine
 from raybus_cli.output.printing import age
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Tone
@@ -96,14 +97,14 @@ def _course(upgrade: UpgradeProgress) -> str:
     return "rollback" if upgrade.direction == "back" else "upgrade"
 
 
-def pod(line: PodLine, *, wide: bool, with_group: bool = True) -> Text:
-    """Return the line of a pod."""
-    text = Text(f"{line.name}  {line.group}  " if with_group else f"{line.name}  ")
-    text.append(line.state, style="green" if line.state == "Ready" else "yellow")
-    text.append(f"  {age(line.age_seconds)}")
+def pod(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLine:
+    """Return the line of a pod; a narrow one has no group."""
+    state = Text("  ").append(line.state, style="green" if line.state == "Ready" else "yellow")
+    state.append(f"  {age(line.age_seconds)}")
     if wide or line.restarts:
-        text.append(f"  {line.restarts} restart{'' if line.restarts == 1 else 's'}")
-    return text
+        state.append(f"  {line.restarts} restart{'' if line.restarts == 1 else 's'}")
+    forms = (Text.assemble(f"  {line.group}", state), state) if with_group else (state,)
+    return FittingLine(Text(line.name), forms)
 
 
 def bar(percent: int) -> str:
@@ -118,19 +119,24 @@ def _summary(branch: Branch) -> str:
 
 
 def _branch(branch: Branch, *, wide: bool) -> Drawn:
-    title = Text()
-    title.append(branch.name, style="bold")
-    title.append(f"  {branch.role}", style="cyan" if branch.role == "pending" else "")
-    if branch.weight is not None:
-        title.append(f"  {bar(branch.weight)} {branch.weight:3d} %")
+    role = Text(f"  {branch.role}", style="cyan" if branch.role == "pending" else "")
+    weight = "" if branch.weight is None else f"{branch.weight:3d} %"
+    capacity = ""
     if branch.target_capacity is not None or branch.ready_capacity is not None:
-        title.append(f"  capacity {_percent(branch.ready_capacity)} of {_percent(branch.target_capacity)}")
-    title.append(f"  pods {branch.ready_pods}/{len(branch.pods)}")
-    if branch.note:
-        title.append(f"  {branch.note}", style="yellow")
-    drawn = Drawn(title)
+        capacity = f"  capacity {_percent(branch.ready_capacity)} of {_percent(branch.target_capacity)}"
+    pods = f"  pods {branch.ready_pods}/{len(branch.pods)}"
+    note = Text(f"  {branch.note}" if branch.note else "", style="yellow")
+    drawn_weight, plain_weight = (
+        (f"  {bar(branch.weight)} {weight}", f"  {weight.strip()}") if branch.weight is not None else ("", "")
+    )
+    forms = tuple(
+        Text.assemble(role, shown, note)
+        for shown in (f"{drawn_weight}{capacity}{pods}", f"{plain_weight}{capacity}{pods}", f"{plain_weight}{pods}")
+    )
+    drawn = Drawn(FittingLine(Text(branch.name, style="bold"), forms))
     for name, status in sorted(branch.applications.items()):
-        drawn.add(Text(f"application {name}  {status}", style="" if status == "RUNNING" else "yellow"))
+        shown = Text(f"  {status}", style="" if status == "RUNNING" else "yellow")
+        drawn.add(FittingLine(Text(f"application {name}"), (shown,)))
     for each in branch.pods:
         drawn.add(pod(each, wide=wide))
     return drawn

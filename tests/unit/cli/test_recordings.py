@@ -1,0 +1,332 @@
+"""Every verb as it is typed: at 60, 80 and 160 columns, in a pipe, without colours, and in each form of `-o`, validated by its schema."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import pytest
+import yaml
+from rich.cells import cell_len
+from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from common import errors
+from common.api import ray_service
+from common.feature_gates import BETA
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from raybus_cli import main
+from raybus_cli.access import kubeconfig, session
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.changing import execute
+from raybus_cli.changing.execute import Order
+from raybus_cli.doctor import checks, survey
+from raybus_cli.doctor.check import Category, Check, CheckState, Hint, of
+from raybus_cli.migrating import check as checking
+from raybus_cli.migrating import findings as migrating
+from raybus_cli.migrating import report as reports
+from raybus_cli.migrating.report import OperatorSummary, Report
+from raybus_cli.migrating.switches import Setting
+from raybus_cli.output import printing
+from raybus_cli.planning import plan as plans
+from raybus_cli.planning import server_dry_run
+from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.reading import reader
+from raybus_cli.reading.snapshot import Snapshot
+from raybus_cli.show import version
+from support.builders import snapshots
+from support.builders.snapshots import (
+    BLUE,
+    GREEN,
+    NOW,
+    READY,
+    STEPS,
+    UPGRADING,
+    a_cluster,
+    a_condition,
+    a_config,
+    a_goal,
+    a_pod,
+    a_side,
+    an_event,
+    at_rest,
+    in_steps,
+)
+from support.docs import outputs
+from support.fakes.kube import FakeKube
+from support.golden import Golden
+
+WIDTHS: Final = (60, 80, 160)
+CASES: Final = {
+    "get-rayservice": ("get rayservice demo", "tree"),
+    "get-raycluster": (f"get raycluster {BLUE}", "cluster-tree"),
+    "get-several": (f"get rayservice/demo raycluster/{BLUE}", "trees"),
+    "get-rayservices": ("get rayservices -A", "listing"),
+    "list": ("list -A", "listing"),
+    "status": ("status demo --timeout 0", "status"),
+    "history": ("history demo", "history"),
+    "plan": ("plan -f demo.yaml", "plan"),
+    "pause": ("pause demo", "action"),
+    "resume": ("resume demo", "action"),
+    "promote": ("promote demo", "action"),
+    "abort": ("abort demo other", "action"),
+    "retry": ("retry demo", "action"),
+    "undo": ("undo demo --dry-run", "action"),
+    "restart": ("restart demo --dry-run", "plan"),
+    "set-image": ("set image demo head=rayproject/ray:2.53.0 --dry-run", "plan"),
+    "explain": ("explain demo", "explain"),
+    "lint": ("lint -f demo.yaml", "lint"),
+    "doctor": ("doctor", "doctor"),
+    "migrate-check": ("migrate check", "migrate-check"),
+    "version": ("version", "version"),
+}
+"""The command line, and the schema of its data."""
+ELSEWHERE: Final = {"logs", "events", "dashboard", "bundle", "demo", "cluster", "images", "up", "completion"}
+"""Verbs that print a stream, a page, a file or a script: their own tests record them."""
+STALLED: Final = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node")
+NO_NODE: Final = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        }
+    ]
+}
+ESCAPE: Final = re.compile(r"\x1b\[([0-9;]*)m")
+
+
+class Server(FakeKube):
+    """An API server with RayServices in two namespaces, one of them during an upgrade."""
+
+    def __init__(self, annotations: dict[str, str]) -> None:
+        super().__init__(now=lambda: NOW)
+        service = snapshots.a_service(
+            READY,
+            UPGRADING,
+            active=a_side(BLUE),
+            pending=a_side(GREEN),
+            annotations=annotations,
+            upgradeStrategy=STEPS,
+        )
+        self.put(RAY_SERVICE, service)
+        for name, namespace in (("other", "default"), ("recommender-of-the-second-team", "recommendations-production")):
+            body = snapshots.a_service(endpoints=0)
+            body["metadata"] |= {"name": name, "namespace": namespace}
+            self.put(RAY_SERVICE, body)
+        self.put(RAY_CLUSTER, a_cluster(BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=1))
+
+    async def request(self, *_: Any, **__: Any) -> bytes:
+        """Have no dashboard."""
+        raise errors.Unavailable("no dashboard")
+
+    async def close(self) -> None:
+        """Have no connection."""
+
+
+def _after_an_upgrade() -> Snapshot:
+    new = a_config(snapshots.NEW_IMAGE)
+    service = snapshots.a_ready_service(config=new)
+    service["status"]["activeServiceStatus"] = snapshots.a_side(GREEN)
+    serve = snapshots.a_ready_service()["spec"]["serveConfigV2"]
+    goals = [a_goal(a_config(), serve, 1), a_goal(new, serve, 2, replaces=1)]
+    return at_rest(service=service, clusters=[a_cluster(GREEN, new, age=300)], goals=goals)
+
+
+def _stalled() -> Snapshot:
+    pods = [a_pod(GREEN, "gpu", 1, ready=False, age=150, **NO_NODE)]
+    about = ("Pod", pods[0]["metadata"]["name"])
+    events = [an_event("FailedMount", 'secret "hf-token" not found', kind="Warning", about=about)]
+    return in_steps(UPGRADING, STALLED, pods=pods, events=events, serve={})
+
+
+def _planned() -> Plan:
+    before = at_rest(service=snapshots.a_ready_service(upgradeStrategy=STEPS))
+    goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
+    wanted = snapshots.with_spec(before.service, goal.spec_json, generation=3)
+    return plans.build(before, wanted, BETA, Sizing(), now=NOW)
+
+
+SNAPSHOTS: Final[dict[str, Callable[[], Snapshot]]] = {
+    "history": _after_an_upgrade,
+    "undo": _after_an_upgrade,
+    "explain": _stalled,
+    "plan": lambda: at_rest(service=snapshots.a_ready_service(upgradeStrategy=STEPS)),
+}
+ANNOTATED: Final = {"resume": {"raybus.io/pause": "true"}, "retry": {"raybus.io/abort": "true"}}
+CHECKS: Final = [
+    *of(Category.KUBERNETES, Hint.INSTALL, Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2")),
+    *of(
+        Category.SERVICES,
+        Hint.SERVICES,
+        Check(name="watcher", state=CheckState.OK, text="1 of 1 ready, registry.invalid/raybus/watcher:0.1.0"),
+        Check(
+            name="service-reconciler",
+            state=CheckState.FAILED,
+            text="0 of 1 ready, registry.invalid/raybus/service-reconciler:0.1.0",
+            remedy="'kubectl -n raybus describe deployment service-reconciler' names the cause",
+        ),
+    ),
+    *of(Category.RIGHTS, Hint.RIGHTS, Check(name="your rights", state=CheckState.UNKNOWN, text="may not be read")),
+]
+BAD_MANIFEST: Final = """apiVersion: ray.io/v1
+kind: RayService
+metadata: {name: demo}
+spec:
+  serveConfigV2: |
+    applications: [{name: app}]
+  rayClusterConfig:
+    rayVersions: 2.53.0
+    headGroupSpec:
+      template: {spec: {containers: [{name: ray-head, image: rayproject/ray:2.53.0}]}}
+"""
+
+
+def _report() -> Report:
+    kuberay = OperatorSummary(namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1)
+    tls = migrating.unsupported("tlsOptions.enabled is not supported yet", "keep KubeRay for it, or remove tlsOptions")
+    objects = [
+        migrating.subject("RayService", "shop", "demo", []),
+        migrating.subject("RayCluster", "recommendations-production", "recommender-of-the-second-team", [tls]),
+    ]
+    settings = [Setting(kuberay="--enable-leader-election", value="true", here="needs nothing here")]
+    return Report(
+        verdict=reports.verdict([], objects),
+        kuberay=[kuberay],
+        raybus=[],
+        settings=settings,
+        environment={},
+        findings=[],
+        objects=objects,
+    )
+
+
+async def _connect(annotations: dict[str, str], _place: Where) -> Server:
+    return Server(annotations)
+
+
+async def _answer(value: Any, *_: Any, **__: Any) -> Any:
+    return value
+
+
+async def _change(_kube: Any, _namespace: str, _order: Order, show: Callable[[Plan], None]) -> Plan:
+    plan = _planned()
+    show(plan)
+    return plan
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    def answer(*_: Any, **__: Any) -> Any:
+        return value
+
+    return answer
+
+
+def _find(_file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]) -> Where:
+    assert env
+    return Where(kubeconfig=None, namespace=namespace or "default")
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    name: str = request.param
+    snapshot = SNAPSHOTS.get(name, in_steps)()
+    monkeypatch.setattr(session, "connect", partial(_connect, ANNOTATED.get(name, {})))
+    monkeypatch.setattr(session, "now", _always(NOW))
+    monkeypatch.setattr(kubeconfig, "find", _find)
+    monkeypatch.setattr(reader, "read", partial(_answer, snapshot))
+    monkeypatch.setattr(checks, "all_of", _always(CHECKS))
+    monkeypatch.setattr(survey, "survey", partial(_answer, None))
+    monkeypatch.setattr(checking, "check", partial(_answer, _report()))
+    monkeypatch.setattr(execute, "change", _change)
+    goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
+    for verb in ("replace", "patch"):
+        monkeypatch.setattr(server_dry_run, verb, partial(_answer, goal))
+    known = partial(version.Version, version="0.1.0", python="3.11.0", platform="linux")
+    monkeypatch.setattr(version, "Version", known)
+    monkeypatch.chdir(tmp_path)
+    Path("demo.yaml").write_text(BAD_MANIFEST)
+    return name
+
+
+def typed(name: str, *more: str) -> Result:
+    """Type the command line of a case, into a pipe."""
+    arguments = [*shlex.split(CASES[name][0]), *more]
+    return CliRunner().invoke(main.build(arguments[0]), arguments)
+
+
+def on_terminal(name: str, monkeypatch: pytest.MonkeyPatch, width: int, *, colours: bool = True) -> str:
+    """Type the command line of a case on a terminal."""
+
+    def console(**_: Any) -> Console:
+        return printing.PlainConsole(
+            width=width,
+            force_terminal=True,
+            color_system="256",
+            no_color=not colours,
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(printing, "console", console)
+        return typed(name).output
+
+
+def forms(name: str) -> list[str]:
+    """Return what `-o` of a verb accepts."""
+    words = CASES[name][0].split()
+    command: Any = get_command(main.build(words[0]))
+    command = command.commands[words[0]]
+    while hasattr(command, "commands"):
+        words = words[1:]
+        command = command.commands[words[0]]
+    (option,) = [each for each in command.params if each.name == "output"]
+    return option.metavar.strip("<>").split("|")
+
+
+def test_every_verb_is_recorded_here_or_by_tests_of_its_own() -> None:
+    assert {command.split()[0] for command, _ in CASES.values()} | ELSEWHERE == set(main.PARTS)
+
+
+def test_it_prints_as_recorded(case: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [f"$ raybus {CASES[case][0]} | cat\n{typed(case).output}"]
+    for width in WIDTHS:
+        text = "\n".join(line.rstrip() for line in ESCAPE.sub("", on_terminal(case, monkeypatch, width)).split("\n"))
+        found.append(f"$ COLUMNS={width} raybus {CASES[case][0]}\n{text}")
+    for form in forms(case):
+        if form != "text":
+            found += [f"$ raybus {CASES[case][0]} -o {form}\n{typed(case, '-o', form).output}"]
+    golden.check(f"cli/recorded/{case}.txt", "\n".join(found))
+
+
+def test_its_data_has_the_schema_of_the_documentation(case: str) -> None:
+    schema = outputs.schema(CASES[case][1])
+    validator: Any = jsonschema.Draft202012Validator(schema)
+    data = json.loads(typed(case, "-o", "json").stdout)
+    validator.validate(data)
+    assert yaml.safe_load(typed(case, "-o", "yaml").stdout) == data
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate([{"unknown": 1}] if isinstance(data, list) else {**data, "unknown": 1})
+
+
+def test_a_pipe_gets_no_escape_sequence_and_no_colour_is_none(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in typed(case).output
+    coloured, plain = (on_terminal(case, monkeypatch, 100, colours=each) for each in (True, False))
+    codes = {code for found in ESCAPE.findall(plain) for code in found.split(";") if code}
+    assert codes <= {"0", "1", "2", "3"}, "bold, dim and italic only"
+    assert ESCAPE.sub("", coloured) == ESCAPE.sub("", plain)
+
+
+def test_no_line_of_a_table_or_tree_is_longer_than_the_terminal(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in WIDTHS:
+        text = ESCAPE.sub("", on_terminal(case, monkeypatch, width))
+        drawn = [line for line in text.splitlines() if line.startswith(("├", "└", "│")) or "   " in line.strip()]
+        assert [line for line in drawn if cell_len(line) > width] == []

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from common.ray import submit
-from common.ray.submit import Submission
 from common.ray.view import ServeView
 from common.upgrade.controls import Controls, Policy
 from traffic_manager import options
@@ -41,7 +40,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the active cluster have the new Serve config at once."""
     honest = submit.decide
 
-    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
+    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
         return honest(view, goal, frozen=frozen and False, now=now)
 
     monkeypatch.setattr(submit, "decide", decide)

@@ -54,12 +54,12 @@ def refusal(config: str, *, seconds: float) -> Refusal:
     ],
 )
 def test_what_is_sent(seen: ClusterView, frozen: bool, sent: str | None) -> None:
-    assert submit.decide(seen, GOAL, frozen=frozen, now=NOW).config == sent
+    assert submit.decide(seen, GOAL, frozen=frozen, now=NOW) == sent
 
 
 def test_nothing_is_sent_to_a_head_that_is_not_ready() -> None:
     seen = msgspec.structs.replace(view(), cluster=ray_cluster.decode({"metadata": {"name": "c"}}))
-    assert submit.decide(seen, GOAL, frozen=False, now=NOW).note == "the head pod is not ready"
+    assert submit.decide(seen, GOAL, frozen=False, now=NOW) is None
 
 
 RUNS_GOAL, RUNS_OLD = (
@@ -108,9 +108,9 @@ def sent(count: int, *, seconds: float, reported: Reading | None = None) -> dict
     ],
 )
 def test_a_config_that_serve_does_not_run_is_sent_again_ever_more_seldom(seen: ClusterView, is_sent: bool) -> None:
-    assert (submit.decide(seen, NEW, frozen=False, now=NOW).config == NEW) == is_sent
+    assert (submit.decide(seen, NEW, frozen=False, now=NOW) == NEW) == is_sent
     if seen.given is not None:
-        assert (submit.decide(seen, "applications: []", frozen=True, now=NOW).config == NEW) == is_sent
+        assert (submit.decide(seen, "applications: []", frozen=True, now=NOW) == NEW) == is_sent
 
 
 def test_a_cluster_has_a_config_by_its_record_and_by_what_serve_reports() -> None:

@@ -7,8 +7,6 @@ Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
 from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
-import msgspec
-
 from common import labels
 from common.api.event import warning
 from common.api.opaque import Json
@@ -46,45 +44,34 @@ class Submit(Action, frozen=True, kw_only=True):
         return f"send the Serve config to {self.cluster.metadata.name}{capacity}"
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether to send a config, with the reason."""
-
-    config: str | None = None
-    note: str
-    drift: str | None = None
-    """The config that Serve reports instead of the recorded one, if that is the reason."""
-
-
-def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
-    """Return what to send to a cluster now; `frozen` keeps it on the config that it has."""
-    wanted = view.given if frozen else goal
-    if wanted is None:
-        return Submission(note="nobody recorded what this cluster serves, so it stays as it is")
-    obstacle = _obstacle(view, wanted, now=now)
-    if obstacle is not None:
-        return Submission(note=obstacle)
-    why = _reason(view, wanted, now=now)
-    if why is not None:
-        return Submission(config=wanted, note=why)
-    difference = drift(view)
-    if difference is None:
-        return Submission(note="the cluster has this config")
-    if not may_repeat(view, wanted, now=now):
-        return Submission(note=f"Serve runs another config, and it was sent this one a moment ago: {difference}")
-    return Submission(config=wanted, note=f"Serve runs another config: {difference}", drift=difference)
+def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
+    """Return the config to send to a cluster now, None for none; `frozen` keeps it on the config that it has."""
+    wanted, details, refused = view.given if frozen else goal, view.serve.details, view.refused
+    if wanted is None or serve_config.is_empty(wanted) or details is None or not head_is_ready(view.cluster):
+        return None
+    is_refused = refused is not None and refused.config == wanted and not refused.is_due(now)
+    if is_refused or serve_config.read(wanted).problem is not None:
+        return None
+    if view.given != wanted:
+        is_due = may_repeat(view, wanted, now=now)
+    elif not details.applications:  # its head may have been replaced
+        is_due = view.put_at is None or now >= view.put_at + SETTLING
+    else:
+        is_due = drift(view) is not None and may_repeat(view, wanted, now=now)
+    return wanted if is_due else None
 
 
 def submission(
     view: ServeView, service: RayService, *, frozen: bool, capacity: int | None = None, now: datetime
 ) -> Submit | None:
     """Return what to send to a cluster now, None when nothing is; without a `capacity` the cluster keeps that of its record."""
-    found = decide(view, service.serve_config, frozen=frozen, now=now)
-    config, held = found.config, capacity
+    config, held = decide(view, service.serve_config, frozen=frozen, now=now), capacity
+    difference = drift(view) if config is not None and config == view.given else None
     if held is None and view.record and view.given is not None:
         held = serve_config.read(view.given).target_capacity
     if config is None and held is not None and has_other_capacity(view, held, now=now):
         config = view.given
-    return None if config is None else sending(view, service, config, capacity, events_of(view.cluster, found.drift))
+    return None if config is None else sending(view, service, config, capacity, events_of(view.cluster, difference))
 
 
 def sending(view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents) -> Submit:
@@ -141,27 +128,3 @@ def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
         return True
     wait = min(REPEAT * 2.0 ** min(put.count - 1, 16), LONGEST_REPEAT)
     return not at <= now < at + wait
-
-
-def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
-    """Return why nothing can be sent now."""
-    if serve_config.is_empty(wanted):
-        return "the Serve config is empty"
-    if not head_is_ready(view.cluster):
-        return "the head pod is not ready"
-    if view.serve.details is None:
-        return view.serve.problem or "the dashboard was not asked yet"
-    if view.refused is not None and view.refused.config == wanted and not view.refused.is_due(now):
-        return f"the config was refused: {view.refused.text}"
-    return serve_config.read(wanted).problem
-
-
-def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
-    if view.given != wanted:
-        why = "the config differs from that of the cluster"
-        why = why if view.given is not None else "nothing is recorded for the cluster"
-        return why if may_repeat(view, wanted, now=now) else None
-    details, is_settling = view.serve.details, view.put_at is not None and now < view.put_at + SETTLING
-    if details is None or details.applications or is_settling:
-        return None
-    return "the cluster has no application; its head may have been replaced"

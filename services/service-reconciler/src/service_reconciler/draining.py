@@ -145,14 +145,17 @@ def _pod_marks(observed: Observed, *, without: set[str], now: datetime) -> list[
         for meta in (pod.metadata for pod in draining.pods if drains(pod)):
             if meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
                 patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": mark}}
-                report = events.pod_not_marked(meta.namespaced_name)
+                note = (
+                    f"The pod {meta.namespaced_name} is not marked as draining, so its proxy keeps connections open: "
+                )
+                report = ActionEvents(failure=warning(EventReason.DRAIN_NOT_MARKED, "Drain", note))
                 actions.append(Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True))
     return actions
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
     """Publish the end of an upgrade, and write its receipt on the RayService unless that has a later one."""
-    published = upgrade_events.completed(observed, receipt)
+    published: list[Action] = [*upgrade_events.completed(observed, receipt)]
     if receipts.is_overtaken(observed, receipt):
         return published
     failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from common import conditions, durations, labels, untrusted
+from common import conditions, durations, untrusted
 from common.api.event import Event, normal, warning
 from common.api.ray_service import RayServiceStatus
+from common.ray import serve_writer
 from common.runtime.actions import ActionEvents, Report
 from service_reconciler import decided
 from service_reconciler.observed import Observed
-from service_reconciler.promotion import pending
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
@@ -79,7 +79,7 @@ def _of_foreign_names(observed: Observed) -> Iterator[Event]:
 def _of_clusters(found: Assessment) -> Iterator[Event]:
     observed, decision, names = found.observed, found.decision, found.names
     before, namespace = observed.names, observed.service.metadata.namespace
-    if decision.step is Step.NEW and pending.falls_back(observed):
+    if decision.step is Step.NEW and serve_writer.asks_for_steps(observed.service) and not observed.is_incremental:
         why = "the feature gate RayServiceIncrementalUpgrade is off"
         note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
         yield warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
@@ -136,15 +136,3 @@ def _of_control(control: Control, old: RayServiceStatus, new: RayServiceStatus) 
     odd = now.get(ConditionType.INVALID_ANNOTATIONS)
     if odd is not None and odd != was.get(ConditionType.INVALID_ANNOTATIONS):
         yield warning(EventReason.INVALID_ANNOTATION, "Validate", odd)
-
-
-def pod_not_marked(where: str) -> ActionEvents:
-    """Return the Event of a pod `<namespace>/<name>` that cannot be marked as draining."""
-    note = f"The pod {where} is not marked as draining, so its proxy keeps connections open: "
-    return ActionEvents(failure=warning(EventReason.DRAIN_NOT_MARKED, "Drain", note))
-
-
-def pod_not_labelled(where: str) -> ActionEvents:
-    """Return the Event of a pod that cannot be labelled for the Serve Service of an upgrade in steps."""
-    note = f"The pod {where} is not labelled {labels.SERVES}, so the Serve Service selects it wrongly until the upgrade ends: "
-    return ActionEvents(failure=warning(EventReason.FAILED_TO_LABEL_POD, "Update", note))

@@ -17,13 +17,12 @@ from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.problem import message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
-from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
-from service_reconciler.actions import Publish, RecordRevision, UpdateServiceStatus
+from service_reconciler.actions import RecordRevision, UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import pending, promote
@@ -59,7 +58,7 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     old, meta = observed.service.status, observed.service.metadata
-    published = [Publish(event=each) for each in upgrade_events.of_status(observed, observed.names, old, now=now)]
+    published = upgrade_events.of_status(observed, observed.names, old, now=now)
     if meta.deletion_timestamp is not None:
         going = _delete(observed, now=now)
         return Plan(actions=(*published, *going.before), requeue_at=going.requeue_at, note=going.note)
@@ -119,10 +118,10 @@ def _suspend(observed: Observed, *, now: datetime) -> Writes | None:
         return Writes(note=state)
     actions: list[Action] = []
     if state is State.REQUESTED:
-        actions = upgrade_events.suspended(observed, now=now)
+        actions += upgrade_events.suspended(observed, now=now)
     elif state is State.SUSPENDING:
         alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
-        actions = upgrade_events.swept(observed, now=now)
+        actions += upgrade_events.swept(observed, now=now)
         actions += [draining.deletion(each, events.CLUSTER_SUSPENDED) for each in alive]
         for meta in (each.metadata for each in observed.services if each.metadata.deletion_timestamp is None):
             report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
@@ -154,10 +153,10 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
         *sent,
         *serving.shared_labels(observed),
         *switch.actions,
-        *(Publish(event=each) for each in upgrade_events.before(observed, names, status, now=now)),
+        *upgrade_events.before(observed, names, status, now=now),
     )
     after = (
-        *(Publish(event=each) for each in upgrade_events.after(observed, names, status, now=now)),
+        *upgrade_events.after(observed, names, status, now=now),
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),
@@ -195,7 +194,7 @@ def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
 def _submissions(found: Assessment) -> list[Submit]:
     """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
     service, observed, decision = found.observed.service, found.observed, found.decision
-    if serve_writer.of(service) is not Writer.SERVICE_RECONCILER:
+    if serve_writer.is_recorded(service):
         return []
     frozen = bool(decision.names.pending) or found.control.abort is not None
     views = ((observed.pending if decision.step is Step.KEEP else None, False), (observed.active, frozen))

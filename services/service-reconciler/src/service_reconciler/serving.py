@@ -15,6 +15,7 @@ import msgspec
 
 from common import labels
 from common.api.core import Pod, Service
+from common.api.event import warning
 from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
@@ -109,14 +110,17 @@ def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
 
 def shared_labels(observed: Observed) -> list[Action]:
     """Return the labels of our own that pods lack, or have no more reason to have."""
-    wanted, name = _members(observed), observed.service.metadata.name
-    pods = [pod for each in (*observed.views, *observed.draining) for pod in each.pods]
-    return [
-        _labelled(pod, labels.SERVES, value, events.pod_not_labelled(pod.metadata.namespaced_name))
-        for pod in pods
-        for value in [name if pod.metadata.uid in wanted else None]
-        if pod.metadata.deletion_timestamp is None and (value is None) == (labels.SERVES in pod.metadata.labels)
-    ]
+    wanted, actions = _members(observed), list[Action]()
+    for pod in (pod for each in (*observed.views, *observed.draining) for pod in each.pods):
+        meta, value = pod.metadata, observed.service.metadata.name if pod.metadata.uid in wanted else None
+        if meta.deletion_timestamp is None and (value is None) == (labels.SERVES in meta.labels):
+            note = (
+                f"The pod {meta.namespaced_name} is not labelled {labels.SERVES}, so the Serve Service selects it wrongly "
+                "until the upgrade ends: "
+            )
+            report = ActionEvents(failure=warning(EventReason.FAILED_TO_LABEL_POD, "Update", note))
+            actions.append(_labelled(pod, labels.SERVES, value, report))
+    return actions
 
 
 def _labelled(pod: Pod, label: str, value: str | None, report: ActionEvents) -> Action:

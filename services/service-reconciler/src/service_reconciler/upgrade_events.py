@@ -6,17 +6,15 @@ until then (`steps`). The state in the status comes once it is written, and agai
 published events is needed, and a crash at any moment costs at most a repetition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
 
 from common import conditions, labels
-from common.api.meta import Condition
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
-from common.runtime.actions import Action
 from common.upgrade import events
 from common.upgrade.events import Data, Direction, Event, Share, Split, Upgrade
 from common.upgrade.receipt import Outcome, Receipt
@@ -31,68 +29,69 @@ from service_reconciler.status import compute
 from service_reconciler.status.conditions import is_timed_out
 
 
-def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield what cannot be observed any more once a status with these names is written."""
     is_over = is_timed_out(status.conditions)
     yield from steps(observed, now=now)
     yield from _failed(observed, status, now=now) if is_over else _unmade(observed, names, status, now=now)
 
 
-def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield what the status shows from this write on."""
     old = observed.service.status
     if compute.differs(old, status):
-        known = {each.id for each in of_status(observed, observed.names, old, now=now)}
+        known = {each.event.id for each in of_status(observed, observed.names, old, now=now)}
         kept = Names() if is_timed_out(status.conditions) else names
         new = of_status(observed, kept, compute.stamped(status, now=now), now=now)
-        yield from (each for each in new if each.id not in known)
+        yield from (each for each in new if each.event.id not in known)
 
 
-def suspended(observed: Observed, *, now: datetime) -> list[Action]:
-    """Publish the end of the upgrade that is on when its service is suspended."""
+def suspended(observed: Observed, *, now: datetime) -> Iterator[Publish]:
+    """Yield the end of the upgrade that is on when its service is suspended."""
     why = "The RayService is suspended; all its clusters are deleted."
     return _cut_short(observed, "ServiceSuspended", why, now=now)
 
 
-def deleted(observed: Observed, *, now: datetime) -> list[Action]:
-    """Publish what ends with a RayService."""
+def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
+    """Yield what ends with a RayService."""
     why = "The RayService is deleted, and all its clusters with it."
-    return [*_cut_short(observed, "ServiceDeleted", why, now=now), *swept(observed, now=now)]
+    yield from _cut_short(observed, "ServiceDeleted", why, now=now)
+    yield from swept(observed, now=now)
 
 
-def swept(observed: Observed, *, now: datetime) -> list[Action]:
-    """Publish the ends of upgrades with old clusters that still drain, and are deleted before their time."""
+def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
+    """Yield the ends of upgrades with old clusters that still drain, and are deleted before their time."""
     alive = (each for each in observed.clusters if each.metadata.deletion_timestamp is None)
     ended = (receipts.finished(each, None, now=now) for each in alive)
-    lacking = (each for each in ended if each is not None and not receipts.is_written(observed, each))
-    return [action for each in lacking for action in completed(observed, each)]
+    for each in ended:
+        if each is not None and not receipts.is_written(observed, each):
+            yield from completed(observed, each)
 
 
 def drain_started(
     observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
-) -> list[Action]:
-    """Publish that the old cluster begins to drain, when its first deadline is written on it."""
+) -> Iterator[Publish]:
+    """Yield that the old cluster begins to drain, when its first deadline is written on it."""
     held = receipts.begun(lacking)
     if dangling.due_at(cluster) is not None or held is None or held.outcome is not Outcome.PROMOTED:
-        return []
+        return
     data = events.DrainStarted(
         upgrade=_upgrade(observed, Names(active=held.old, pending=held.new)),
         cluster=cluster.metadata.name,
         deletion_delay_seconds=round(dangling.delay_of(observed.service).total_seconds()),
         drain_timeout_seconds=round(dangling.timeout_of(observed.service)[0].total_seconds()),
     )
-    return _published([_event(observed, data, at=now)])
+    yield _event(observed, data, at=now)
 
 
-def completed(observed: Observed, found: Receipt) -> list[Action]:
-    """Publish that an upgrade is over, from its receipt; one that was rolled back was over before."""
-    if found.outcome is not Outcome.PROMOTED:
-        return []
-    upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
-    return _published([_event(observed, events.Completed(upgrade=upgrade, receipt=found), at=found.finished)])
+def completed(observed: Observed, found: Receipt) -> Iterator[Publish]:
+    """Yield that an upgrade is over, from its receipt; one that was rolled back was over before."""
+    if found.outcome is Outcome.PROMOTED:
+        upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
+        yield _event(observed, events.Completed(upgrade=upgrade, receipt=found), at=found.finished)
 
 
-def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
+def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield what traffic-manager has changed in an upgrade in steps since the status was written; weights come first, as they are moved.
 
     It takes the next step only when the status shows the last one (ADR 6), so each of them is observed here once.
@@ -104,7 +103,11 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
         return
     empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
     before, after = _split(*held), _split(*(compute.mirrored(observed, each, names) for each in empty))
-    between = Split(old=_with_traffic(before.old, after.old), new=_with_traffic(before.new, after.new))
+    moved = [
+        msgspec.structs.replace(was, traffic_percent=now_is.traffic_percent)
+        for was, now_is in ((before.old, after.old), (before.new, after.new))
+    ]
+    between = Split(old=moved[0], new=moved[1])
     direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
     upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
     for kind, was, now_is in ((events.TrafficShifted, before, between), (events.CapacityChanged, between, after)):
@@ -113,7 +116,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
             yield _event(observed, data, changed_at, now_is, at=changed_at or now)
 
 
-def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield the events of a status with these names and of the clusters that are there, in the order in which they came about.
 
     An unneeded cluster shows the upgrade's end until it has a deadline. Repetitions are the same to the byte,
@@ -143,7 +146,7 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
         yield from _of_conditions(observed, names, status, *kinds)
 
 
-def _begun(observed: Observed, names: Names, status: RayServiceStatus, *, at: datetime) -> Event:
+def _begun(observed: Observed, names: Names, status: RayServiceStatus, *, at: datetime) -> Publish:
     """Return how far the upgrade that is on has come: it began, or its cluster exists."""
     upgrade, there = _upgrade(observed, names), {each.metadata.name: each.metadata for each in observed.clusters}
     if (meta := there.get(names.pending)) is not None:
@@ -158,28 +161,27 @@ def _begun(observed: Observed, names: Names, status: RayServiceStatus, *, at: da
     return _event(observed, started, at=at)
 
 
-def _of_conditions(observed: Observed, pair: Names, status: RayServiceStatus, *kinds: ConditionType) -> Iterator[Event]:
-    for held in (conditions.find(status.conditions, kind) for kind in kinds):
-        if held is not None and (data := _data_of(_upgrade(observed, pair), held)) is not None:
-            when = held.last_transition_time
-            yield _event(observed, data, when, held.reason, held.message, at=when)
+def _of_conditions(
+    observed: Observed, pair: Names, status: RayServiceStatus, *kinds: ConditionType
+) -> Iterator[Publish]:
+    upgrade = _upgrade(observed, pair)
+    for held in (each for kind in kinds if (each := conditions.find(status.conditions, kind)) is not None):
+        when, why, text = held.last_transition_time, held.reason, held.message
+        match held.type, held.status:
+            case ConditionType.UPGRADE_STALLED, "True":
+                data = events.Stalled(upgrade=upgrade, reason=why, message=text)
+            case ConditionType.UPGRADE_PAUSED, "True":
+                data = events.Paused(upgrade=upgrade, reason=why, message=text)
+            case ConditionType.UPGRADE_PAUSED, _:
+                data = events.Resumed(upgrade=upgrade)
+            case ConditionType.UPGRADE_ABORTED, "True":
+                data = events.Aborted(upgrade=upgrade, reason=why, message=text, over=False)
+            case _:
+                continue
+        yield _event(observed, data, when, why, text, at=when)
 
 
-def _data_of(upgrade: Upgrade, held: Condition) -> Data | None:
-    match held.type, held.status:
-        case ConditionType.UPGRADE_STALLED, "True":
-            return events.Stalled(upgrade=upgrade, reason=held.reason, message=held.message)
-        case ConditionType.UPGRADE_PAUSED, "True":
-            return events.Paused(upgrade=upgrade, reason=held.reason, message=held.message)
-        case ConditionType.UPGRADE_PAUSED, _:
-            return events.Resumed(upgrade=upgrade)
-        case ConditionType.UPGRADE_ABORTED, "True":
-            return events.Aborted(upgrade=upgrade, reason=held.reason, message=held.message, over=False)
-        case _:
-            return None
-
-
-def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield the abort of an upgrade without its cluster; with it, `of_status` yields the abort afterwards."""
     held, kind = observed.names, ConditionType.UPGRADE_ABORTED
     is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
@@ -193,7 +195,7 @@ def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: 
     yield _rolled_back(observed, held, status, at=now)
 
 
-def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield that a service did not become ready in time, and that nothing is tried any more."""
     held, ready = observed.names, conditions.find(status.conditions, ConditionType.READY)
     pair = held if held.pending else Names(pending=held.active)
@@ -202,16 +204,16 @@ def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> I
         yield _event(observed, data, at=now)
 
 
-def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> list[Action]:
-    """Publish the abort of the upgrade that is on when its service ends."""
-    found, names = list(steps(observed, now=now)), observed.names
+def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
+    """Yield the abort of the upgrade that is on when its service ends."""
+    yield from steps(observed, now=now)
+    names = observed.names
     if names.active and names.pending:
         data = events.Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
-        found.append(_event(observed, data, reason, at=now))
-    return _published(found)
+        yield _event(observed, data, reason, at=now)
 
 
-def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Event:
+def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Publish:
     """Return that an upgrade is over and the service stays where it was."""
     outcome = receipts.failure(observed, status, pair)
     return _event(observed, events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
@@ -227,20 +229,12 @@ def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
     )
 
 
-def _with_traffic(share: Share, other: Share) -> Share:
-    return msgspec.structs.replace(share, traffic_percent=other.traffic_percent)
-
-
 def _upgrade(observed: Observed, pair: Names) -> Upgrade:
     return events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)
 
 
-def _event(observed: Observed, data: Data, *facts: object, at: datetime) -> Event:
-    """Return an event; its id is made of durable facts, which distinguish it from others of its kind in the same upgrade."""
+def _event(observed: Observed, data: Data, *facts: object, at: datetime) -> Publish:
+    """Return the publication of an event; its id is made of durable facts, which distinguish it from others of its kind in the same upgrade."""
     meta = observed.service.metadata
     identity = events.identity(data.upgrade, type(data), *facts)
-    return Event(namespace=meta.namespace, name=meta.name, id=identity, time=at, data=data)
-
-
-def _published(found: Iterable[Event]) -> list[Action]:
-    return [Publish(event=each) for each in found]
+    return Publish(event=Event(namespace=meta.namespace, name=meta.name, id=identity, time=at, data=data))

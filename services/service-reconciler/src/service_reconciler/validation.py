@@ -15,7 +15,7 @@ from common import durations, labels
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import ClusterUpgradeOptions, RayService
+from common.api.ray_service import RayService
 from common.errors import InvalidSpec
 from common.feature_gates import Gate, Gates
 from common.problem import Problem
@@ -42,7 +42,17 @@ _DNS_LABEL_RULE: Final = (
 
 def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
     """Return the first rule broken."""
-    if (problem := _metadata_problem(service)) is not None:
+    meta, problem = service.metadata, None
+    if len(meta.name) > LONGEST_NAME:
+        problem = f"RayService name should be no more than {LONGEST_NAME} characters"
+    elif not _DNS_LABEL.fullmatch(meta.name):
+        problem = f"RayService name should be a valid DNS1035 label: [{_DNS_LABEL_RULE}]"
+    else:
+        try:
+            initializing_limit(meta.annotations)
+        except InvalidSpec as error:
+            problem = f"RayService annotations is invalid: {error}"
+    if problem is not None:
         return Problem(EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {problem}")
     try:
         problem = _spec_problem(service, gates)
@@ -66,18 +76,6 @@ def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
     if int(value) <= 0:
         raise InvalidSpec(f"{name} must be a positive integer (seconds), got: {value}")
     return timedelta(seconds=min(int(value), LONGEST_LIMIT))
-
-
-def _metadata_problem(service: RayService) -> str | None:
-    if len(service.metadata.name) > LONGEST_NAME:
-        return f"RayService name should be no more than {LONGEST_NAME} characters"
-    if not _DNS_LABEL.fullmatch(service.metadata.name):
-        return f"RayService name should be a valid DNS1035 label: [{_DNS_LABEL_RULE}]"
-    try:
-        initializing_limit(service.metadata.annotations)
-    except InvalidSpec as problem:
-        return f"RayService annotations is invalid: {problem}"
-    return None
 
 
 def _spec_problem(service: RayService, gates: Gates) -> str | None:
@@ -122,11 +120,8 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
     options = spec.upgrade_strategy.cluster_upgrade_options
     if options is None:
         return "ClusterUpgradeOptions are required for NewClusterWithIncrementalUpgrade"
-    return _options_problem(options, unavailable=upgrade_controls.of(service).unavailable)
-
-
-def _options_problem(options: ClusterUpgradeOptions, *, unavailable: int) -> str | None:
-    """Return which option is wrong; a step may be as great as what is allowed to be missing, where that is more."""
+    # a step may be as great as what is allowed to be missing, where that is more
+    unavailable = upgrade_controls.of(service).unavailable
     surge = 100 if options.max_surge_percent is None else options.max_surge_percent
     step = -1 if options.step_size_percent is None else options.step_size_percent
     rules = {

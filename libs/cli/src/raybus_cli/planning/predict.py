@@ -12,7 +12,6 @@ from common.conditions import is_true
 from common.feature_gates import Gates
 from common.kube.resources import RAY_CLUSTER
 from common.ray import serve_config, serve_writer
-from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import Action, Patch, Plan
@@ -139,7 +138,7 @@ def _sent(observed: Observed, present: RayService, plan: Plan[Action], view: Clu
         each.given.serve_config for each in plan.actions if isinstance(each, Submit) and each.cluster == view.cluster
     }
     is_now = head_is_ready(view.cluster) and view.serve.details is not None
-    if not is_now or serve_writer.of(service) is Writer.TRAFFIC_MANAGER:
+    if not is_now or serve_writer.is_recorded(service):
         configs = _later(service.serve_config, _status(observed, plan))
     if not configs - {was}:
         return []

@@ -6,7 +6,6 @@ Both services follow the record, so one of them always writes, also while a roll
 strategy that it was begun with, whatever spec and gate are by then (spec rayservice §9.5).
 """
 
-from enum import StrEnum
 from typing import Final
 
 from common import labels
@@ -17,20 +16,8 @@ from common.feature_gates import Gate, Gates
 INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
 
 
-class Writer(StrEnum):
-    """The services that may write to a dashboard."""
-
-    SERVICE_RECONCILER = "service-reconciler"
-    TRAFFIC_MANAGER = "traffic-manager"
-
-
-def of(service: RayService) -> Writer:
-    """Return the one service that writes Serve configs and capacities of a RayService now."""
-    return Writer.TRAFFIC_MANAGER if is_recorded(service) else Writer.SERVICE_RECONCILER
-
-
 def is_recorded(service: RayService) -> bool:
-    """Return whether the status records that the traffic of a RayService moves in steps."""
+    """Return whether the status records that the traffic of a RayService moves in steps, so that traffic-manager writes."""
     active, pending = service.status.active_service_status, service.status.pending_service_status
     held = pending if pending.ray_cluster_name else active
     return service.manager == labels.MANAGED_BY_US and bool(held.ray_cluster_name) and held.target_capacity is not None

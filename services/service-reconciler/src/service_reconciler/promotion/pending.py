@@ -3,7 +3,6 @@
 Spec rayservice §6.5, §6.6, §8.10 (G9), §17.6; acceptance 18-28, 36-38.
 """
 
-from common.ray import serve_writer
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import rollback
 from service_reconciler.promotion.control import Control, is_goal
@@ -18,11 +17,6 @@ def decide(observed: Observed, control: Control) -> Decision:
         return rollback.decide(observed, active, pending, control)
     step, note = _at_once(observed, pending, control) if pending is not None else _without_pending(observed, control)
     return rollback.decision(observed, step, note)
-
-
-def falls_back(observed: Observed) -> bool:
-    """Return whether the RayService asks for traffic in steps and the gate is off: it gets a NewCluster upgrade."""
-    return serve_writer.asks_for_steps(observed.service) and not observed.is_incremental
 
 
 def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tuple[Step, str]:

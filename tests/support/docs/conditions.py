@@ -13,6 +13,7 @@ import msgspec
 from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
 from cluster_reconciler.events import Reported, Warned
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.runtime.actions import Report
 from service_reconciler import events as service_events
 from service_reconciler import reasons as of_services
@@ -158,9 +159,16 @@ _OF_SERVICES: Final = [
     for event in (each.of("", "").success, each.of("", "").failure)
     if event is not None
 ]
+_OF_TRAFFIC: Final = [
+    reason
+    for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
+    for verb in ("Create", "Update", "Delete")
+    for reason in (f"{verb}d{kind}", f"FailedTo{verb}{kind}")
+]
+_OF_SUBMITS: Final = ("UpdatedServeApplications", "FailedToUpdateServeApplications", "ServeConfigDrifted")
 _EVENTS: Final[dict[str, Iterable[str]]] = {
     "service-reconciler, about a RayService": dict.fromkeys((*_OF_SERVICES, *of_services.EventReason)),
-    "traffic-manager, about a RayService": of_traffic.EventReason,
+    "traffic-manager, about a RayService": dict.fromkeys((*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.EventReason)),
     "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }
 _FAMILY: Final = re.compile(r"(FailedTo)?(Create|Update|Delete)d?([A-Z]\w*)")

@@ -24,7 +24,7 @@ from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
 from common.ray import owner, service_ports
-from common.runtime.actions import MAIN, Action, Create, Delete, EmitEvent, Patch
+from common.runtime.actions import MAIN, Action, Create, Delete, EmitEvent, Patch, Report
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
@@ -260,16 +260,16 @@ def _release(observed: Observed, have: HttpRoute) -> Patch:
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
-    report = events.written("Create", resource.kind, f"{body['metadata']['namespace']}/{body['metadata']['name']}")
+    report = events.created(resource.kind, f"{body['metadata']['namespace']}/{body['metadata']['name']}")
     return Create(resource=resource, body=body, events=report, chain=chain)
 
 
 def _changed(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
     meta = have.metadata
-    report = events.written("Update", resource.kind, meta.namespaced_name)
-    return Patch(resource=resource, name=meta.name, patch=patch, events=report, chain=chain)
+    report = Report("Update", resource.kind, f"the {resource.kind} {meta.namespaced_name}")
+    return Patch(resource=resource, name=meta.name, patch=patch, events=report.of(), chain=chain)
 
 
 def _deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:
-    report = events.written("Delete", resource.kind, meta.namespaced_name, when)
-    return Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)
+    report = Report("Delete", resource.kind, f"the {resource.kind} {meta.namespaced_name}{when}")
+    return Delete(resource=resource, name=meta.name, uid=meta.uid, events=report.of())

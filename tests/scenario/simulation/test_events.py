@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.upgrade.events import Event, Paused
+from common.upgrade.events import Paused
 from scenario.service_reconciler.harness import Killed
 from scenario.simulation import event_invariants
 from scenario.simulation.faults import FAULTS
@@ -15,6 +15,7 @@ from scenario.simulation.rollouts import begun, end_of, simulated
 from scenario.simulation.setting import Setting
 from scenario.upgrade.harness import GREEN
 from service_reconciler import upgrade_events
+from service_reconciler.actions import Publish
 
 pytestmark = pytest.mark.long
 
@@ -63,7 +64,7 @@ def _forgets_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def steps(*args: Any, **kwargs: Any) -> Any:
         for each in honest(*args, **kwargs):
-            seen.add(each.id)
+            seen.add(each.event.id)
             if len(seen) % 2:
                 yield each
 
@@ -74,8 +75,8 @@ def _forgets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish no promotion."""
     honest = upgrade_events.of_status
 
-    def of_status(*args: Any, **kwargs: Any) -> list[Event]:
-        return [each for each in honest(*args, **kwargs) if each.kind != "promoted"]
+    def of_status(*args: Any, **kwargs: Any) -> list[Publish]:
+        return [each for each in honest(*args, **kwargs) if each.event.kind != "promoted"]
 
     monkeypatch.setattr(upgrade_events, "of_status", of_status)
 
@@ -84,11 +85,15 @@ def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish another content each time that an event is repeated."""
     honest, count = upgrade_events.of_status, list[int]()
 
-    def of_status(*args: Any, **kwargs: Any) -> Iterator[Event]:
+    def of_status(*args: Any, **kwargs: Any) -> Iterator[Publish]:
         for each in honest(*args, **kwargs):
             count.append(1)
-            is_pause = isinstance(each.data, Paused)
-            yield msgspec.structs.replace(each, name=f"{each.name}-{len(count)}") if is_pause else each
+            is_pause = isinstance(each.event.data, Paused)
+            yield (
+                Publish(event=msgspec.structs.replace(each.event, name=f"{each.event.name}-{len(count)}"))
+                if is_pause
+                else each
+            )
 
     monkeypatch.setattr(upgrade_events, "of_status", of_status)
 

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from common.ray import parity, submit
-from common.ray.submit import Submission
 from common.ray.view import ServeView
 from common.upgrade.controls import Policy
 from scenario.simulation import laws, sabotage, simulate
@@ -193,8 +192,8 @@ def test_a_drain_that_is_cut_short_is_named() -> None:
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send a Serve config at every reconcile."""
 
-    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
-        return Submission(config=view.given or goal, note="again")
+    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
+        return view.given or goal
 
     monkeypatch.setattr(submit, "decide", decide)
 

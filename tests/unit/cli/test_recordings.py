@@ -282,12 +282,12 @@ def on_terminal(name: str, monkeypatch: pytest.MonkeyPatch, width: int, *, colou
 
 def forms(name: str) -> list[str]:
     """Return what `-o` of a verb accepts."""
-    words = CASES[name][0].split()
-    command: Any = get_command(main.build(words[0]))
-    command = command.commands[words[0]]
+    verbs = CASES[name][0].split()
+    command: Any = get_command(main.build(verbs[0]))
+    command = command.commands[verbs[0]]
     while hasattr(command, "commands"):
-        words = words[1:]
-        command = command.commands[words[0]]
+        verbs = verbs[1:]
+        command = command.commands[verbs[0]]
     (option,) = [each for each in command.params if each.name == "output"]
     return option.metavar.strip("<>").split("|")
 

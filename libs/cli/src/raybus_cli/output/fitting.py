@@ -28,7 +28,7 @@ class FittingLine(msgspec.Struct, frozen=True):
 
 
 def _cut(name: Text, width: int) -> Text:
-    """Return a name that keeps its end, which tells pods of one group apart."""
+    """Return a name that keeps its end, by which pods of one group differ."""
     plain = untrusted.plain(name.plain)
     if cell_len(plain) <= width:
         return name

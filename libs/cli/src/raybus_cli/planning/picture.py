@@ -57,7 +57,7 @@ def _costs(plan: Plan) -> Table:
             for name in names
         ),
     ]
-    columns = [Column(each) for each in ("", *(["now"] * is_now), *(way.strategy for way in plan.ways))]
+    columns = [Column(each) for each in ("", *(["now"] * is_now), *(each.strategy for each in plan.ways))]
     return Table(tuple(columns), rows)
 
 

@@ -58,6 +58,12 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def namespaces(self) -> frozenset[str]:
+        """Return the namespaces that it watches; empty for all, and where a configuration file has them."""
+        given = self.flags.get("watch-namespace") or self.environment.get("RAYBUS_WATCH_NAMESPACES") or ""
+        return frozenset(filter(None, map(str.strip, given.split(","))))
+
+    @property
     def is_running(self) -> bool:
         """Return whether a pod of it is ready."""
         return self.ready > 0

@@ -42,7 +42,12 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
 
 
 def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime) -> Finding:
-    """Return the finding that both run: only a note where they share the Lease of the leader election."""
+    """Return the finding that both run: only a note where no namespace is common, or they share the Lease."""
+    if kuberay.namespaces and watcher.namespaces and not kuberay.namespaces & watcher.namespaces:
+        return findings.note(
+            f"KubeRay and raybus both run, in namespaces of their own: KubeRay in {', '.join(sorted(kuberay.namespaces))}, "
+            f"raybus in {', '.join(sorted(watcher.namespaces))}"
+        )
     named = (watcher.environment.get(name) for name in ("RAYBUS_LEASE_NAMESPACE", "RAYBUS_NAMESPACE"))
     place = next((each for each in named if each), watcher.namespace)
     elects = kuberay.flags.get("enable-leader-election", "true") != "false"

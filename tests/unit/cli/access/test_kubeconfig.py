@@ -71,6 +71,9 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected:
             errors.NotFound("the server could not find the requested resource"), "install the CRDs", id="no CRDs"
         ),
         pytest.param(errors.NotFound('"x" not found'), "raybus list -A", id="no such object"),
+        pytest.param(
+            errors.NotFound('namespaces "new" not found'), "kubectl create namespace new", id="no such namespace"
+        ),
         pytest.param(errors.Forbidden("cannot list"), "kubectl auth can-i", id="no right"),
         pytest.param(errors.Forbidden("Unauthorized"), "log in again", id="a stranger"),
         pytest.param(errors.Forbidden("exceeded quota: gpus"), "exceeded quota: gpus", id="over quota"),

@@ -1,5 +1,6 @@
 """Turns an error into one line for the user, with the remedy."""
 
+import re
 from typing import Final
 
 from common import errors
@@ -7,6 +8,7 @@ from common.kube.resources import Resource
 
 NOT_SERVED: Final = "the server could not find the requested resource"
 """The API server's message for a kind that it does not know."""
+MISSING_NAMESPACE: Final = re.compile('namespaces? "([a-z0-9-]+)" not found')
 INSTALL_CRDS: Final = (
     "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
 )
@@ -47,6 +49,8 @@ def line(problem: BaseException) -> str:
         return INSTALL_CRDS
     if isinstance(problem, errors.Forbidden) and "Unauthorized" in text:
         return "the cluster does not know your user (Unauthorized): log in again, or choose another --context"
+    if isinstance(problem, errors.NotFound) and (missing := MISSING_NAMESPACE.search(text)) is not None:
+        return f"{text}; create it: kubectl create namespace {missing[1]}"
     remedy = next((advice for kind, advice in _REMEDIES if isinstance(problem, kind)), None)
     return text if not remedy or "exceeded quota" in text else f"{text}; {remedy}"
 

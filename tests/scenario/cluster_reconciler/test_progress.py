@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cluster_reconciler.execute import GATHERED_FOR
+from cluster_reconciler.execute import GATHERED_FOR, GATHERED_FOR_SERVICE
+from common import labels
 from common.api.opaque import Body
 from common.kube.resources import POD
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness
@@ -54,6 +55,17 @@ async def test_progress_is_reported_after_a_moment_while_other_pods_are_missing(
     assert reported(harness) == 0
     await harness.pass_time(GATHERED_FOR.total_seconds())
     assert reported(harness) == 1
+    assert harness.conditions()["HeadPodReady"][0] == "True"
+
+
+async def test_the_head_of_a_services_cluster_is_reported_sooner() -> None:
+    harness = Harness()
+    harness.apply(a_ray_cluster(labels={labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}))
+    await harness.settle()
+    await harness.pass_time(GATHERED_FOR.total_seconds())
+    await make_ready(harness, *harness.names("head"))
+    assert "HeadPodReady" not in harness.conditions() or harness.conditions()["HeadPodReady"][0] == "False"
+    await harness.pass_time(GATHERED_FOR_SERVICE.total_seconds())
     assert harness.conditions()["HeadPodReady"][0] == "True"
 
 

@@ -21,7 +21,7 @@ from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
-from common import conditions, errors
+from common import conditions, errors, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
@@ -36,6 +36,9 @@ GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
 """Seconds; the API server's copy of a Role lags by milliseconds."""
 GATHERED_FOR: Final = timedelta(seconds=1)
+"""How long the progress of some pods waits for that of others."""
+GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
+"""… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
 
 
 async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: datetime) -> datetime | None:
@@ -163,8 +166,9 @@ def plan_status(observed: Observed, outcome: Outcome, io: Ports) -> StatusPlan:
         return StatusPlan()
     if compute.is_mere_progress(old, status):
         memory.progress_since = min(gathered_since or now, now)
-        if now < memory.progress_since + GATHERED_FOR:
-            return StatusPlan(requeue_at=memory.progress_since + GATHERED_FOR)
+        wait = GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in observed.cluster.metadata.labels else GATHERED_FOR
+        if now < memory.progress_since + wait:
+            return StatusPlan(requeue_at=memory.progress_since + wait)
         memory.progress_since = None
     is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
     return StatusPlan(write=status, requeue_at=None if is_same else now)

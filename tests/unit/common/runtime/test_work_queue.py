@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from common.observability.meters import ReconcileMeter
 from common.runtime.key import Rank
-from common.runtime.work_queue import KNOWN_IN_A_ROW, WorkQueue
+from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -112,6 +112,7 @@ async def test_what_was_created_first_is_finished_first_but_not_for_ever() -> No
     added = [f"known-{number}" for number in range(KNOWN_IN_A_ROW + 2)]
     for key in added:
         queue.add(key)
+    await asyncio.sleep(COALESCED)
     taken: list[str] = []
     for _ in range(len(added) + 1):
         taken.append(await queue.take())
@@ -120,11 +121,25 @@ async def test_what_was_created_first_is_finished_first_but_not_for_ever() -> No
     assert sorted(taken) == [*added, "new"]
 
 
+async def test_changes_of_a_known_key_are_gathered_while_new_keys_wait() -> None:
+    queue = a_queue()
+    queue.add("known")
+    for number in range(3):
+        queue.add(f"new-{number}", is_new=True)
+    assert await queue.take() == "new-0"
+    await asyncio.sleep(COALESCED)
+    assert await queue.take() == "known"
+    queue.add("later")
+    assert {await queue.take(), await queue.take()} == {"new-1", "new-2"}
+    assert await queue.take() == "later", "at once, where no new key waits"
+
+
 async def test_known_keys_that_take_long_hold_up_no_new_one() -> None:
     queue = a_queue()
     for number in range(4):
         queue.add(f"large-{number}")
         queue.add(f"new-{number}", is_new=True)
+    await asyncio.sleep(COALESCED)
     assert [await queue.take() for _ in range(4)] == ["large-0", "new-0", "large-1", "new-3"]
     queue.done("new-0")
     assert await queue.take() == "new-1"

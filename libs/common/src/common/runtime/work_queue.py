@@ -27,6 +27,8 @@ K = TypeVar("K", bound=Hashable)
 
 KNOWN_IN_A_ROW: Final = 8
 """Known keys in a row before a new one is taken; most have nothing to write, so it waits for milliseconds."""
+COALESCED: Final = 0.2
+"""Seconds that a known key waits while new ones wait, so that changes that come together are one reconcile."""
 FIRST_BACKOFF: Final = 0.005
 """Seconds after the first failure, as controller-runtime waits (spec raycluster §5.4)."""
 LONGEST_BACKOFF: Final = 30.0
@@ -157,7 +159,8 @@ class WorkQueue(Generic[K]):
             await self._change()
         in_work = Counter(map(id, self._lanes.values()))
         is_knowns_turn = self._known_in_a_row < KNOWN_IN_A_ROW and in_work[id(self._known)] <= in_work[id(self._new)]
-        takes_known = self._known.groups and (is_knowns_turn or not self._new.groups)
+        has_waited = self._known.groups and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
+        takes_known = self._known.groups and ((is_knowns_turn and has_waited) or not self._new.groups)
         self._known_in_a_row = self._known_in_a_row + 1 if takes_known else 0
         return self._taken(self._known if takes_known else self._new)
 
@@ -232,6 +235,11 @@ class _FairLane(Generic[K]):
     def put(self, key: K, size: int) -> None:
         """Let a key wait with the others of its group; it must not wait already."""
         self.groups.setdefault(self._group_of(key), _Group(by_size=self._has_sizes)).put(key, size)
+
+    @property
+    def next_key(self) -> K:
+        """Return the oldest key of the group that is next; there must be one."""
+        return next(iter(next(iter(self.groups.values())).keys))
 
     def take(self, busy: Collection[Hashable]) -> K:
         """Return the next key of a group that is not among the busy ones; there must be one."""

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -146,10 +147,31 @@ async def test_with_too_many_events_that_wait_a_reconcile_writes_its_own(monkeyp
 
 
 @pytest.mark.looptime
-async def test_an_event_that_cannot_be_built_does_not_stop_those_after_it() -> None:
+async def test_a_repeat_that_is_only_counted_takes_no_place_among_those_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "MOST_WAITING", 3)
     kube = FakeKube()
+    async with writing(kube, lambda: True) as recorder:
+        for _ in range(100):
+            await recorder.record(META, CREATED)
+        await recorder.record(META, other(1))
+        assert kube.requests == [], "one event, one repeat that is written, and the other event wait"
+        await asyncio.sleep(events.LONGEST_WAIT + 0.1)
+        assert [each.verb for each in kube.requests] == ["create", "patch", "create"]
+
+
+@pytest.mark.looptime
+async def test_an_event_that_fails_by_our_own_fault_does_not_stop_those_after_it() -> None:
+    class Broken(FakeKube):
+        async def create(self, *args: Any, **named: Any) -> bytes:
+            if args[2]["note"] == other(1).note:
+                raise ValueError("it cannot be encoded")
+            return await super().create(*args, **named)
+
+    kube = Broken()
     async with writing(kube, lambda: False) as recorder:
-        await recorder.record(META, msgspec.structs.replace(CREATED, note="\ud800"))
+        await recorder.record(META, other(1))
         await recorder.record(META, CREATED)
         await asyncio.sleep(0.1)
         assert [each.body["note"] for each in kube.requests] == [CREATED.note]

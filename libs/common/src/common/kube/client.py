@@ -120,11 +120,9 @@ class KubeClient:
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
         self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
-        self._connector, self._server_name, self._proxy = (
-            connector,
-            config.server_name,
-            config.proxy or _proxy(self.server),
-        )
+        self._connector = connector
+        self._server_name = config.server_name
+        self._proxy = config.proxy or _proxy(self.server)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
         self.may_write: Callable[[], None] = lambda: None

@@ -52,6 +52,15 @@ class Series(msgspec.Struct, kw_only=True):
     """Whether the API server knows that it repeats."""
 
 
+class _Write(msgspec.Struct, frozen=True):
+    """One request to the API server."""
+
+    event: Event
+    body: Body
+    repeats: str | None = None
+    """The Event with the series that the body extends; None for a new Event."""
+
+
 class EventRecorder:
     """Writes events of one controller about objects of one kind."""
 
@@ -62,10 +71,10 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._recorded: OrderedDict[tuple[str, Event], Series] = OrderedDict()
-        self._waiting: deque[tuple[ObjectMeta, Event, int, float]] = deque()
-        """Events with their count, and when each happened by the event loop's clock."""
+        self._waiting: deque[tuple[str, _Write, float]] = deque()
+        """Namespaces with their writes, and since when each waits by the event loop's clock."""
         self._arrived: asyncio.Event | None = None
-        """Set when an event waits; None while `run` does not."""
+        """Set when a write waits; None while `run` does not."""
 
     async def run(self, is_busy: Callable[[], bool]) -> NoReturn:
         """Write events until cancelled; `is_busy` returns whether reconciles wait."""
@@ -75,47 +84,56 @@ class EventRecorder:
                 while not self._waiting:
                     self._arrived.clear()
                     await self._arrived.wait()
-                about, event, count, since = self._waiting[0]
+                namespace, write, since = self._waiting[0]
                 while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
                     await asyncio.sleep(CHECK_SECONDS)
                 self._waiting.popleft()
                 try:
-                    await self._write(about, event, count)
+                    await self._send(namespace, write)
                 except Exception as problem:  # an Event is never worth the process
-                    log.exception("an event is lost by our own fault", reason=event.reason, error=repr(problem))
+                    log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
             self._arrived = None
 
     async def record(self, about: ObjectMeta, event: Event, *, count: int = 1) -> None:
-        """Have an event about an object written, which has happened `count` times just now; at once if `run` does not run, or has too many."""
-        if self._arrived is None or len(self._waiting) >= MOST_WAITING:
-            await self._write(about, event, count)
+        """Have an event about an object written, which has happened `count` times just now; at once if `run` does not run, or has too many.
+
+        The request itself waits, so that a repeat takes no place, and neither does the rest of an object's metadata.
+        """
+        if (write := self._write(about, event, count)) is None:
             return
-        self._waiting.append((about, event, count, asyncio.get_running_loop().time()))
+        if self._arrived is None or len(self._waiting) >= MOST_WAITING:
+            await self._send(about.namespace, write)
+            return
+        self._waiting.append((about.namespace, write, asyncio.get_running_loop().time()))
         self._arrived.set()
 
-    async def _write(self, about: ObjectMeta, event: Event, count: int) -> None:
+    def _write(self, about: ObjectMeta, event: Event, count: int) -> _Write | None:
+        """Return what is written of an event now; None for a repeat that is only counted."""
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
+        if series is None or seen - series.seen > QUIET_SECONDS:
+            body = self._body(about, event, count)
+            name: str = body["metadata"]["name"]
+            self._recorded.pop(key, None)
+            self._recorded[key] = Series(name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1)
+            if len(self._recorded) > REMEMBERED:
+                self._recorded.popitem(last=False)
+            return _Write(event, body)
+        series.count, series.seen = series.count + count, seen
+        if series.is_repeat_written and seen - series.written < QUIET_SECONDS:
+            return None
+        series.is_repeat_written, series.written = True, seen
+        return _Write(event, {"series": self._series(series.count)}, repeats=series.name)
+
+    async def _send(self, namespace: str, write: _Write) -> None:
         try:
-            if series is None or seen - series.seen > QUIET_SECONDS:
-                body = self._body(about, event, count)
-                name: str = body["metadata"]["name"]
-                self._recorded.pop(key, None)
-                self._recorded[key] = Series(
-                    name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1
-                )
-                if len(self._recorded) > REMEMBERED:
-                    self._recorded.popitem(last=False)
-                await self._kube.create(EVENT, about.namespace, body)
-                return
-            series.count, series.seen = series.count + count, seen
-            if not series.is_repeat_written or seen - series.written >= QUIET_SECONDS:
-                series.is_repeat_written, series.written = True, seen
-                patch = Patch(body={"series": self._series(series.count)})
-                await self._kube.patch(EVENT, about.namespace, series.name, patch)
+            if write.repeats is None:
+                await self._kube.create(EVENT, namespace, write.body)
+            else:
+                await self._kube.patch(EVENT, namespace, write.repeats, Patch(body=write.body))
         except errors.RaybusError as problem:
-            log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
+            log.warning("an event is lost", reason=write.event.reason, note=write.event.note, error=str(problem))
 
     async def report_quarantine(self, about: ObjectMeta, why: str) -> None:
         """Report on a root object that it waits for an object in quarantine."""

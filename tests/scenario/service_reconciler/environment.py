@@ -115,7 +115,9 @@ class HangingServe:
     def __init__(self, serve: FakeServe) -> None:
         self._serve = serve
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
         service = f"{target.name}-svc" if target.ip else target.name
         if path != METRICS:
             await self._answering(service)

@@ -106,7 +106,7 @@ class Surroundings:
                 {
                     "addresses": [pod["status"]["podIP"]],
                     "conditions": {"ready": True},
-                    "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]},
+                    "targetRef": {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]},
                 }
                 for pod in pods
                 if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())

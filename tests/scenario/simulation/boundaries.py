@@ -197,7 +197,9 @@ class GatedServe:
         self._serve = serve
         self._at = boundaries
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
         async def call() -> bytes:
             return await self._serve.request(target, path, most=most, config=config)
 

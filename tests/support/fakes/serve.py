@@ -52,6 +52,10 @@ class FakeHead:
         """Applications that take longer, with their seconds."""
         self.ongoing: int | Ongoing | None = 0
         """Requests that each proxy of the cluster works on; with None it does not report them."""
+        self.answered: float = 0
+        """Requests that its proxies answered, all of them counted at one node."""
+        self.failed: float = 0
+        """Those of them that failed by its fault."""
         self._put_at = 0.0
         self._forgotten = False
         self.autoscaled: int | None = None
@@ -159,8 +163,10 @@ class FakeServe:
         """Return a cluster's head, made when first asked for."""
         return self.heads.setdefault(service, FakeHead(self._clock))
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
-        del most
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
+        del most, seconds
         if target.ip:
             return self._of_metrics(target) if path == METRICS else self._of_proxy(target)
         fake = self._reachable(target.name)
@@ -200,10 +206,17 @@ class FakeServe:
 
     def _of_metrics(self, pod: Target) -> bytes:
         cluster = pod.name.rpartition("-")[0]
-        count = self.head(f"{cluster}-head-svc").ongoing
+        head = self.head(f"{cluster}-head-svc")
+        count = head.ongoing
         if count is None:
             raise errors.Unavailable(f"{pod.name} answered 500 Internal Server Error: boom")
-        return exposition(Ongoing(proxies=count) if isinstance(count, int) else count)
+        is_head = pod.name.endswith("-head")
+        requests = [
+            f'ray_serve_num_http_requests_total{{route="/",method="GET",status_code="200"}} {int(head.answered)}.0',
+            f'ray_serve_num_http_error_requests_total{{route="/",method="GET",error_code="500"}} {int(head.failed)}.0',
+        ]
+        in_flight = exposition(Ongoing(proxies=count) if isinstance(count, int) else count)
+        return in_flight + "\n".join([*(requests if is_head else []), ""]).encode()
 
     def _reachable(self, service: str) -> FakeHead:
         fake = self.head(service)

@@ -18,6 +18,7 @@ from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
 from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch, Plan, Report, earliest
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Receipt
 from service_reconciler import decided, events, upgrade_events
 from service_reconciler.observed import DrainingCluster, Observed, drains
@@ -48,6 +49,10 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
         uid = cluster.metadata.uid
         if cluster.metadata.deletion_timestamp is not None:
             continue
+        if cluster is observed.baking and now < (baked_at := _baked_at(observed, now=now)):
+            later.append(baked_at)
+            unmarked.add(uid)
+            continue
         if (sender := observed.requests_from(cluster.metadata.name)) is not None:
             kept += _kept(observed, cluster, sender, now=now)
             later.append(now + dangling.RECHECK)
@@ -75,6 +80,15 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     actions = (*kept, *marked, *marks, *received, *map(deletion, deleted), *ended, *over)
     chained = tuple(msgspec.structs.replace(each, chain=CLEANUP) for each in actions)
     return Plan(actions=chained, requeue_at=min(later, default=None))
+
+
+def _baked_at(observed: Observed, *, now: datetime) -> datetime:
+    """Return until when the replaced cluster stays whole."""
+    policy = None if observed.active is None else upgrade_policy.of_cluster(observed.active.cluster)
+    since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
+    if policy is None or since is None or since > now + SKEW:  # the clock was set back since
+        return now
+    return since + policy.bake
 
 
 def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:

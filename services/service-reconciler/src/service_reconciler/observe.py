@@ -11,26 +11,33 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels, names
+from common import labels, names, ports
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.clock import ClockWatch
+from common.clock import Clock, ClockWatch
+from common.kube.client import Kube
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
+from common.problem import Problem
 from common.ray import ongoing, owner, poll_interval, service_ports, submit
 from common.ray.config_writer import Revisions
-from common.ray.serve_api import ServeApi, read_ahead
+from common.ray.serve_api import ServeApi, address, read_ahead
 from common.ray.view import dashboard_service, head_is_ready, verify_identity
+from common.upgrade.policy import WarmUpProgress
+from common.upgrade.warm_up import WarmUps
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
+from common.upgrade import policy as upgrade_policy
 from common.upgrade import gateways, traffic_record, weighted_route
 from service_reconciler import decided, validation
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
-from service_reconciler.promotion import dangling
-from service_reconciler.reasons import ConditionType
+from service_reconciler.policies import Policies
+from service_reconciler.promotion import dangling, promote, rollback
+from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources import services
+from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
 
 FRESH = 0.2
@@ -48,13 +55,15 @@ class Observer:
     """Reads what a plan may know."""
 
     def __init__(
-        self, cache: Cache, serve: ServeApi, revisions: Revisions, *, config: Config, lookup: Lookup, watch: ClockWatch
+        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, config: Config, clock: Clock
     ) -> None:
         self._cache = cache
-        self._lookup = lookup
-        self._watch = watch
+        self._lookup = Lookup(kube, cache, clock)
+        self._watch = ClockWatch(clock)
         self._serve = serve
         self._revisions = revisions
+        self._policies = Policies(kube)
+        self._warm_ups = WarmUps(serve)
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking: dict[str, datetime] = {}
@@ -64,6 +73,7 @@ class Observer:
         """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
+            self._warm_ups.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
@@ -87,11 +97,13 @@ class Observer:
             route = await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
         else:
             route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_incremental)
+        violation = validation.violation(service, self._config.gates)
+        upgraded_to = None if active is None or pending is None or pending.replaces != active.name else pending.cluster
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
-        return msgspec.structs.replace(
+        observed = msgspec.structs.replace(
             observed,
             fresh_name=_fresh_name(key.name, observed.clusters),
-            violation=validation.violation(service, self._config.gates),
+            violation=violation,
             draining=await self._draining(observed, now=now),
             active=active,
             pending=pending,
@@ -102,9 +114,23 @@ class Observer:
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
+            policy=None if upgraded_to is None else upgrade_policy.of_cluster(upgraded_to),
+            next_policy=await self._next_policy(observed, active) if pending is None and violation is None else None,
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
+        return msgspec.structs.replace(observed, warm_up=self._warm_up(observed))
+
+    def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
+        """Return how far the warm-up of a cluster is that is to take over all traffic, and begin it when that is all it lacks."""
+        policy, pending = observed.policy, observed.pending
+        if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
+            return None
+        if promote.not_ready(observed, pending) is not None:
+            return None
+        pods = (each for each in pending.pods if each.metadata.labels.get(labels.SERVE) == "true")
+        proxies = [address(each, "serve", ports.SERVE) for each in pods if each.is_running_and_ready]
+        return self._warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
@@ -115,6 +141,14 @@ class Observer:
             service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             self._fetched.add(key)
         return service if service is not None and service.manager == labels.MANAGED_BY_US else None
+
+    async def _next_policy(self, observed: Observed, active: ClusterView | None) -> str | Problem[Reason] | None:
+        """Return the record of the UpgradePolicy for an upgrade that is about to begin, or why there is none though the user asks for one."""
+        service = observed.service
+        is_kept = decided.holds(service, ConditionType.UPGRADE_ABORTED) or not rollback.replaces_clusters(observed)
+        if active is None or is_kept or observed.match(active) is not Match.DIFFERENT:
+            return None
+        return await self._policies.record_for(service)
 
     async def _begun(self, service: RayService) -> Observed:
         """Return a RayService with its Services, and its clusters by name."""

@@ -15,13 +15,15 @@ from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.problem import Problem
 from common.ray import owner, poll_interval, serve_writer
-from common.ray.view import ServeView
+from common.ray.view import ServeView, head_is_ready
 from common.upgrade import controls as upgrade_controls
+from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.controls import Controls
+from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler import validation
-from service_reconciler.reasons import EventReason
+from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
@@ -41,6 +43,11 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """Since when this process has observed that the cluster, which is to get the Serve config of the spec, does not have it."""
     proxy_answers: tuple[bool, ...] = ()
     """The last health checks of the head's proxy, newest last."""
+
+    @property
+    def replaces(self) -> str:
+        """Return the name of the cluster that this one was made to replace; empty when there was none, or that upgrade is over."""
+        return self.cluster.metadata.annotations.get(labels.UPGRADE_FROM, "")
 
     @property
     def head(self) -> Pod | None:
@@ -107,6 +114,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Routes of users that hold something of ours."""
     grpc_route: GrpcRoute | None = None
     endpoints: int = 0
+    policy: UpgradePolicy | None = None
+    """The UpgradePolicy that the upgrade began with."""
+    warm_up: WarmUpProgress | None = None
+    """How far the pending cluster's warm-up is, where all traffic moves at once; None where it cannot begin yet."""
+    next_policy: str | Problem[Reason] | None = None
+    """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one."""
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
     rest: timedelta = poll_interval.SLOWEST
@@ -165,6 +178,27 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the clusters that are neither active nor pending."""
         needed = {self.names.active, self.names.pending}
         return tuple(each for each in self.clusters if each.metadata.name not in needed)
+
+    @cached_property
+    def baking(self) -> RayCluster | None:
+        """Return the replaced cluster that stays for the `bake` of its upgrade's policy; where traffic moves in steps, that is before the promotion."""
+        if self.active is None or self.is_incremental:
+            return None
+        policy, old = upgrade_policy.of_cluster(self.active.cluster), self.active.replaces
+        if policy is None or policy.bake <= timedelta(0):
+            return None
+        marks = {labels.DELETE_AFTER, labels.DRAINING_SINCE}
+        whole = (each for each in self.unneeded if each.metadata.name == old and not marks & each.metadata.annotations.keys())
+        return next((each for each in whole if each.metadata.deletion_timestamp is None), None)
+
+    @property
+    def returnable(self) -> str:
+        """Return the name of the replaced cluster if it still can serve, and is what the RayService asks for; else empty."""
+        old = self.baking
+        if old is None or not head_is_ready(old):
+            return ""
+        is_wanted = ray_cluster.match(old, self.service, version=self.config.version) is Match.FULL
+        return old.metadata.name if is_wanted else ""
 
     def match(self, view: ClusterView) -> Match:
         """Return how a cluster compares with what the RayService asks for."""

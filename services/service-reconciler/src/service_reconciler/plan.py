@@ -15,7 +15,7 @@ from common import conditions, labels
 from common.api.event import warning
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.problem import message_of
+from common.problem import Problem, message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
@@ -143,6 +143,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
         or problems.of_cluster(observed, _next_view(observed, decision), now=now)
         or problems.of_gateway(observed, now=now)
         or problems.of_parity(observed, is_back=decision.rollback is not None, now=now)
+        or (problems.of_gates(observed) if decision.rollback is None else None)
     )
     found = Assessment(observed=observed, now=now, control=control, decision=decision, names=names, problem=problem)
     status = compute.compute(found)
@@ -223,7 +224,8 @@ def _growth(found: Assessment) -> list[Action]:
 def _creation(observed: Observed, names: Names) -> list[Action]:
     """Return the creation of a cluster with a name that is durable by now, and the record of what serves until then."""
     service, active = observed.service, observed.active
-    if not names.pending or (observed.pending is not None and observed.pending.name == names.pending):
+    is_there = any(each.metadata.name == names.pending for each in observed.clusters)  # one that is adopted again
+    if not names.pending or is_there or isinstance(observed.next_policy, Problem):
         return []
     body = ray_cluster.build(
         service,
@@ -231,6 +233,7 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
         version=observed.config.version,
         starts_small=observed.is_incremental and active is not None,
         replaces=names.active,
+        policy=observed.next_policy,
     )
     report = events.CLUSTER_CREATED.of(f"{service.metadata.namespace}/{names.pending}")
     before = goal_revision.served_by(active.cluster, active.given) if active is not None else None

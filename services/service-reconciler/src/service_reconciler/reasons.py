@@ -50,6 +50,10 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     QUOTA_EXCEEDED = "QuotaExceeded"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    PAUSED_BY_POLICY = "PausedByPolicy"
+    INVALID_POLICY = "InvalidUpgradePolicy"
+    GATE_FAILED = "GateFailed"
+    GATE_INCONCLUSIVE = "GateInconclusive"
 
 
 class EventReason(StrEnum):
@@ -95,6 +99,7 @@ class EventReason(StrEnum):
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"
     PODS_NOT_STARTING = "PodsNotStarting"
     INSUFFICIENT_REPLICAS = "InsufficientReplicas"
+    GATE_INCONCLUSIVE = "GateInconclusive"
     APPLICATION_NOT_RUNNING = "ServeApplicationNotRunning"
     SERVE_CONFIG_DRIFTED = "ServeConfigDrifted"
     SERVE_CONFIG_NOT_RECORDED = "ServeConfigNotRecorded"

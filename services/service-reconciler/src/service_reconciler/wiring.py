@@ -14,7 +14,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.nats import Bus as NatsBus
 from common.bus.sharding import Tree
-from common.clock import Clock, ClockWatch
+from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
@@ -29,7 +29,6 @@ from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Watched
-from common.runtime.lookup import Lookup
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.settings import Settings
@@ -72,8 +71,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    lookup = Lookup(kube, cache, clock)
-    observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
+    observer = Observer(cache, kube, serve, revisions, config=config, clock=clock)
     executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(
         executor, ConfigWriter(serve, revisions), kube=kube, reads=observer, publisher=Publisher(bus, clock)

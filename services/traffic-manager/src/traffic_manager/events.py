@@ -19,6 +19,7 @@ class EventReason(StrEnum):
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
     ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     TRAFFIC_SHIFTED = "TrafficShifted"
+    GATE_FAILED = "GateFailed"
     TRAFFIC_NOT_CARRIED = "TrafficNotCarried"
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"
 

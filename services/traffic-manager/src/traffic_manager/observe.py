@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from common import errors, labels, names
+from common import errors, labels, names, ports
 from common.api.core import EndpointSlice, Service
 from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.meta import Items, ObjectMeta
@@ -26,15 +26,19 @@ from common.kube.client import Kube
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import owner, poll_interval, revision, serve_writer, service_ports
 from common.ray.config_writer import Revisions
+from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi, read_ahead
 from common.ray.view import dashboard_service, head_is_ready, verify_identity
+from common.upgrade.warm_up import WarmUps
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, weighted_route
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.traffic_record import WHOLE, Record
 from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health
+from traffic_manager.windows import Windows
 
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
 """Kinds that the API server may not know."""
@@ -58,6 +62,8 @@ class Observer:
         self._revisions = revisions
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
+        self._windows = Windows(serve, clock)
+        self._warm_ups = WarmUps(serve)
         self._fetched: set[Key] = set()
         self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
@@ -68,6 +74,8 @@ class Observer:
         """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._memories.pop(each.metadata.uid, None)
+            self._windows.forget(each.metadata.uid)
+            self._warm_ups.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
                 for kind in OPTIONAL_KINDS:
@@ -166,6 +174,7 @@ class Observer:
             name: self._cache.get(RayCluster, key.namespace, name) for name in record.clusters if name not in held
         }
         own = [each for each in others.values() if each is not None and owner.may_control(meta, each.metadata)]
+        observed = self._with_policy(observed, record)
         return msgspec.structs.replace(
             observed,
             active=self._remembered(active, record, now=now),
@@ -240,6 +249,35 @@ class Observer:
         view = await self._serve.poll(view, records, self.dashboard_service(cluster), max_age=max_age, now=now)
         given = revision.current(records, view.serve.details)
         return msgspec.structs.replace(view, strategy={} if given is None else given.upgrade_strategy)
+
+    def _with_policy(self, observed: Observed, record: Record) -> Observed:
+        """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
+        if observed.pair is None:
+            return observed
+        active, pending = observed.pair
+        meta, share = pending.cluster.metadata, record.clusters.get(pending.name)
+        is_its_own = meta.annotations.get(labels.UPGRADE_FROM) == active.name
+        policy = upgrade_policy.of_cluster(pending.cluster) if is_its_own else None
+        if policy is None or share is None:
+            return msgspec.structs.replace(observed, policy=policy)
+        warm_up = window = None
+        if share.weight == 0 and policy.warm_up is not None and health.ready_capacity(pending, share.capacity) > 0:
+            proxies = list(self._nodes(pending, "serve", ports.SERVE).values())
+            warm_up = self._warm_ups.of(meta.uid, proxies, policy.warm_up)
+        if share.weight > 0 and policy.gates:
+            exporters = (self._nodes(each, "metrics", ports.METRICS) for each in (active, pending))
+            window = self._windows.of(meta.uid, *exporters, moved_at=share.moved_at)
+        return msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
+
+    def _nodes(self, view: ClusterView, name: str, default: int) -> dict[str, Target]:
+        """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
+        namespace = view.cluster.metadata.namespace
+        backend = {labels.SERVICE_NAME: names.serve_service(view.name)}
+        port = service_ports.of_head(view.cluster.raw_spec).get(name, default)
+        pods = service_ports.pods(self._cache.list(EndpointSlice, namespace, backend))
+        return {
+            pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port) for address, pod in pods.items()
+        }
 
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""

@@ -10,8 +10,10 @@ from common.api.core import Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_service import RayService
 from common.ray import poll_interval, serve_writer
+from common.ray.request_metrics import Sample
 from common.ray.view import ServeView
 from common.upgrade import weighted_route
+from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.traffic_record import Record
 
 
@@ -33,6 +35,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas when all was well last."""
     whole: Baseline | None = None
     """The replicas when the cluster carried all of the traffic last."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it."""
+
+    active: Sample
+    pending: Sample
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
@@ -70,6 +79,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
     gone: frozenset[str] = frozenset()
     """Clusters of the traffic record without a RayCluster."""
+    policy: UpgradePolicy | None = None
+    """The UpgradePolicy that the upgrade began with."""
+    warm_up: WarmUpProgress | None = None
+    """How far the pending cluster's warm-up is; None where none is asked for, or it cannot begin yet."""
+    window: Window | None = None
+    """What the gates of the policy are judged by; None before it was observed."""
     rest: timedelta = poll_interval.SLOWEST
     """The poll interval of a cluster that serves."""
 

@@ -28,7 +28,8 @@ def policy(observed: Observed, controls: Controls, direction: Direction) -> Poli
     held = next(usable, Policy(unavailable=controls.unavailable))
     at_once = msgspec.structs.replace(held, step=100, interval=timedelta(0))
     if direction is Direction.BACK:
-        return at_once if observed.is_aborted and held.may_progress else held
+        is_quick = (observed.is_aborted or observed.policy is not None) and held.may_progress
+        return at_once if is_quick else held
     return msgspec.structs.replace(at_once, surge=100) if controls.promotes else held
 
 

@@ -24,7 +24,9 @@ from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager import options, routing, serving
 from traffic_manager.events import EventReason
+from traffic_manager.migration import progression as progressions
 from traffic_manager.migration import step, weights
+from traffic_manager.migration.progression import Judgement, Progression
 from traffic_manager.migration.state import Direction, Migration, Side
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
@@ -169,6 +171,7 @@ class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, Share]
     migration: Migration
     policy: Policy
+    judged: Judgement | None = None
 
 
 def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> _Upgrade:
@@ -184,23 +187,31 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     old = traffic_record.share(record, active.cluster.metadata, rest)
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     shares = {active.name: old, pending.name: new}
+    policy = options.policy(observed, controls, direction)
+    progression: Progression | None = None
+    if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:
+        progression = progressions.of(observed, observed.policy, policy, new, controls)
+        policy = progression.policy
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity(views, sides, direction)
+    if progression is not None and progression.leaves:
+        why = f"the gate {progression.judged.failed}"
+        sides = sides[0], msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why)
     migration = Migration(
         direction=direction,
         active=sides[0],
         pending=sides[1],
-        pause=options.pause(observed, controls),
+        pause=options.pause(observed, controls) or (None if progression is None else progression.hold),
         gateway_problem=message_of(routing.gateway_problem(observed)),
         route_problem=message_of(routing.problem(observed)),
         lag=message_of(lag),
         changed_at=record.changed_at,
         is_mirrored=traffic_record.numbers(shares).items() <= mirror.items(),
     )
-    policy = options.policy(observed, controls, direction)
-    return _Upgrade(views=views, shares=shares, migration=migration, policy=policy)
+    judged = None if progression is None else progression.judged
+    return _Upgrade(views=views, shares=shares, migration=migration, policy=policy, judged=judged)
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
@@ -223,7 +234,7 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
             return Plan(actions=acts, requeue_at=soon, note=guarded.note)
     why = weights.stranded(m)
     stranded = () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
-    routed = routing.writes(observed, found.shares, views, now=now)
+    routed = routing.writes(observed, found.shares, views, now=now, judged=found.judged)
     is_frozen = not is_forward or not observed.is_spec_observed
     parts = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
     sent = serving.submissions(observed, parts, now=now)
@@ -295,7 +306,7 @@ def _stepped(observed: Observed, found: _Upgrade, next_step: step.Step, *, now: 
             )
             for view, weight in ((active, split.active), (pending, split.pending))
         }
-        routed = routing.writes(observed, moved, found.views, now=now)
+        routed = routing.writes(observed, moved, found.views, now=now, judged=found.judged)
         note = f"{active.name} gets {split.active} and {pending.name} {split.pending} percent: {split.note}"
         return (*routed, EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))) if routed else ()
     if (split := next_step.capacities) is None:

@@ -30,6 +30,7 @@ from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
 from traffic_manager import events, options, serving
 from traffic_manager.events import EventReason
+from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import Backend
@@ -60,11 +61,17 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
 
 
 def writes(
-    observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView], *, now: datetime
+    observed: Observed,
+    shares: Mapping[str, Share],
+    views: Sequence[ClusterView],
+    *,
+    now: datetime,
+    judged: Judgement | None = None,
 ) -> tuple[Action, ...]:
-    """Return what makes all routes give these shares, nothing when they do."""
+    """Return what makes all routes give these shares and have these results of gates, nothing when they do."""
     pair = (views[0].name, views[1].name) if len(views) > 1 else None
-    record = _noted(observed, traffic_record.of(observed.record, dict(shares), now=now, pair=pair), now=now)
+    record = traffic_record.of(observed.record, dict(shares), now=now, pair=pair, judged=judged)
+    record = _noted(observed, record, now=now)
     offered = [(view, service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)) for view in views]
     backends = [Backend(cluster=view.name, port=port, weight=shares[view.name].weight) for view, port in offered]
     have, carried = observed.route, None
@@ -74,7 +81,10 @@ def writes(
         have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
     ):
         carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, observed.service.metadata, backends, record))
-    reports = () if carried is None else _warnings(observed)
+    failure = () if judged is None or judged.failed is None else (judged.failed,)
+    is_known = traffic_record.judged(observed.record).failed is not None
+    failed = (EmitEvent(event=warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {each}")) for each in failure)
+    reports = () if carried is None else (*_warnings(observed), *(() if is_known else failed))
     former = _former_route_writes(observed, backends, record)
     found = (carried, *reports, *former, _grpc(observed, shares, views))
     return tuple(each for each in found if each is not None)
@@ -176,7 +186,9 @@ def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], 
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
     if patch is not None:
         return _changed(HTTP_ROUTE, have, patch)
-    return None if record.clusters == records.of_route(have).clusters else recorded(have, record)
+    held = records.of_route(have)
+    is_same = record.clusters == held.clusters and traffic_record.judged(record) == traffic_record.judged(held)
+    return None if is_same else recorded(have, record)
 
 
 def _is_usable(observed: Observed) -> bool:

@@ -39,7 +39,9 @@ class Slow(FakeServe):
         self.most = 0
         self.asked = 0
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
         del target, path, most, config
         self.asked += 1
         self.waiting += 1

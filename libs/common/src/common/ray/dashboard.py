@@ -30,6 +30,8 @@ APPLICATIONS: Final = "/api/serve/applications/"
 STATUS: Final = f"{APPLICATIONS}?api_type=declarative"
 PROXY_HEALTH: Final = "/-/healthz"
 METRICS: Final = "/metrics"
+WARM_UP_SECONDS: Final = 60.0
+"""A model's first answer may come after its compilation."""
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 LARGEST_STATUS: Final = 4 * 2**20
@@ -59,8 +61,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 class Dashboard(Protocol):
     """The way to dashboards and pods."""
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
-        """GET a path, or PUT a Serve config there; return the answer, of at most `most` bytes.
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
+        """GET a path, or PUT a Serve config there; return the answer, of at most `most` bytes, that comes in so many seconds.
 
         Raises `Unavailable` without an answer of success, or `Rejected` when Ray refuses what was sent; a pod's success is 200.
         """
@@ -88,11 +92,13 @@ class DirectDashboard:
         """Close all connections."""
         await self._http.aclose()
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
         host = f"[{target.ip}]" if ":" in target.ip else target.ip
         host = host or names.head_fqdn(target.name, target.namespace, self._domain)
         where, url = f"{target.name}:{target.port}", f"http://{host}:{target.port}{path}"
-        headers, content, seconds = {**untrusted.IDENTITY, **target.headers}, None, self._seconds
+        headers, content, seconds = {**untrusted.IDENTITY, **target.headers}, None, seconds or self._seconds
         method, step = "GET", nullcontext(None)
         if config is not None:
             self._check_write()
@@ -126,14 +132,16 @@ class ProxiedDashboard:
         self._kube = kube
         self._seconds = seconds
 
-    async def request(self, target: Target, path: str, *, most: int, config: Json | None = None) -> bytes:
+    async def request(
+        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+    ) -> bytes:
         method, resource, port = "GET" if config is None else "PUT", SERVICE, "dashboard"
         if target.ip:
             resource, port = POD, str(target.port)
         # a read asks for nothing that could be wrong
         unreachable = errors.Terminal if config is None else (errors.Forbidden, errors.NotFound)
         try:
-            async with _deadline(self._seconds, target.name):
+            async with _deadline(seconds or self._seconds, target.name):
                 proxied = resource.proxy(target.namespace, target.name, port, path)
                 return await self._kube.request(method, proxied, body=config, headers=target.headers, most=most)
         except unreachable as problem:

@@ -46,6 +46,8 @@ LEAST_WORKERS: Final = 32
 """Least workers of a service that asks dashboards: a reconcile may wait seconds for one, and costs nothing meanwhile."""
 SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 """Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
+CALLS_AT_ONCE: Final = 64
+"""Requests of users' applications under way, over all clusters."""
 SLOW: Final = 1.0
 """Seconds after which a call was slow, whatever its outcome; a refusal costs nothing."""
 REMEMBERED: Final = 8192
@@ -132,6 +134,7 @@ class ServeApi:
         self._clusters: OrderedDict[str, Memory] = OrderedDict()
         self._pods: OrderedDict[str, Checks] = OrderedDict()
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
         self._slow = 0
         """Calls under way to hosts that were slow the last time."""
 
@@ -209,16 +212,28 @@ class ServeApi:
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
-        checks = remembered(self._pods, f"metrics of {pod.metadata.uid}", Checks())
-        if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
+        exposition = await self.metrics(address(pod, "metrics", ports.METRICS), pod.metadata.uid)
+        return None if exposition is None else ongoing.count(exposition)
+
+    async def metrics(self, node: Target, uid: str) -> bytes | None:
+        """Return what the pod with this uid exports, in Prometheus's format; None as for `ongoing_requests`."""
+        checks, exposition = remembered(self._pods, f"metrics of {uid}", Checks()), None
+        if not node.ip or self._is_full(slow=checks.is_slow):
             return None
-        metrics, exposition = address(pod, "metrics", ports.METRICS), None
         async with self._slot(slow=checks.is_slow):
             began = self._clock.monotonic()
             with suppress(errors.RaybusError):
-                exposition = await self._dashboard.request(metrics, dashboard.METRICS, most=dashboard.LARGEST_METRICS)
+                exposition = await self._dashboard.request(node, dashboard.METRICS, most=dashboard.LARGEST_METRICS)
         checks.is_slow = self._clock.monotonic() - began > SLOW
-        return None if exposition is None else ongoing.count(exposition)
+        return exposition
+
+    async def call(self, proxy: Target, path: str) -> None:
+        """Send a request of a user's application to one proxy; `Unavailable` or `Rejected` when it is not answered with 200.
+
+        It may take as long as a model's first answer does, so these calls wait for one another and for no others.
+        """
+        async with self._calls:
+            await self._dashboard.request(proxy, path, most=dashboard.LARGEST_STATUS, seconds=dashboard.WARM_UP_SECONDS)
 
     async def submit(
         self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from common import pod_json, ports
-from common.api.core import Endpoint, EndpointSlice
+from common.api.core import Endpoint, EndpointSlice, ObjectReference
 from common.api.opaque import Body, Json
 
 NO_PORT: Final = (
@@ -50,6 +50,16 @@ def pod_count(slices: Iterable[EndpointSlice]) -> int:
 def pod_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
     """Return the addresses of the pods behind all slices that are ready."""
     return frozenset(address for endpoint in _ready(slices) for address in endpoint.addresses)
+
+
+def pods(slices: Iterable[EndpointSlice]) -> dict[str, ObjectReference]:
+    """Return the pods behind all slices that are ready, by address."""
+    return {
+        address: endpoint.target_ref
+        for endpoint in _ready(slices)
+        for address in endpoint.addresses
+        if endpoint.target_ref is not None
+    }
 
 
 def _ready(slices: Iterable[EndpointSlice]) -> Iterator[Endpoint]:

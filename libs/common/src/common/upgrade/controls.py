@@ -33,6 +33,15 @@ class OnDeadline(StrEnum):
     WAIT = "Wait"
 
 
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause of an UpgradePolicy that the user ended."""
+
+    cluster: str
+    """The pending RayCluster, so that it holds for no other upgrade."""
+    weight: int
+    """Percent of the traffic at which the upgrade was paused."""
+
+
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that hold for the spec as it is now."""
 
@@ -47,6 +56,8 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     on_deadline: OnDeadline = OnDeadline.WAIT
     unavailable: int = 0
     """Percent of capacity that may be missing while traffic moves in steps."""
+    approved: Approval | None = None
+    """The last pause of an UpgradePolicy that the user ended."""
     parity: bool = True
     """Traffic moves to no fewer autoscaled replicas than those that carry it."""
     history: int = DEFAULT_HISTORY
@@ -64,6 +75,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the traffic that moves at once."""
     interval: timedelta = timedelta(seconds=1)
     """The shortest time between two moves of traffic."""
+    bake: timedelta = timedelta(0)
+    """How long the old cluster keeps its capacity once the new one has all of the traffic."""
     unavailable: int = 0
     """Percent of capacity that may be missing below 100 while both clusters share what room there is."""
 
@@ -96,6 +109,7 @@ def of(service: RayService) -> Controls:
         deadline=read.deadline(),
         on_deadline=read.on_deadline(),
         unavailable=read.number(labels.MAX_UNAVAILABLE, 0, most=MOST_UNAVAILABLE),
+        approved=read.approval(),
         parity=read.switch(labels.CAPACITY_PARITY, default=True),
         history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
         problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
@@ -157,6 +171,15 @@ class _Reader:
         if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
             return int(text)
         return self._odd(name, f"a whole number from 0 to {most}", f"{default} holds", default)
+
+    def approval(self) -> Approval | None:
+        text = self._held.get(labels.APPROVED_STEP, "").strip()
+        cluster, _, weight = text.rpartition("/")
+        if not text:
+            return None
+        if cluster and weight.isascii() and weight.isdigit() and len(weight) <= len("100") and int(weight) <= 100:
+            return Approval(cluster=cluster, weight=int(weight))
+        return self._odd(labels.APPROVED_STEP, "<RayCluster>/<weight from 0 to 100>", "it counts as absent", None)
 
     def on_deadline(self) -> OnDeadline:
         name, default = labels.ON_DEADLINE, OnDeadline.WAIT

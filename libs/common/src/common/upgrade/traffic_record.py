@@ -57,6 +57,10 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """How often a cluster lost traffic for its health since the new one got as much for the first time."""
     shed_at: datetime | UnsetType = UNSET
     """The first time of those."""
+    failed: str | UnsetType = UNSET
+    """The gate of its UpgradePolicy that failed, with the figures; an upgrade does not recover from that."""
+    lacking: str | UnsetType = UNSET
+    """The gates that cannot be judged yet at the present weight."""
 
 
 class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -79,6 +83,12 @@ class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """When anything last changed."""
     upgrade: Upgrade | UnsetType = UNSET
     overwritten: Overwritten | UnsetType = UNSET
+
+
+def upgrade_of(record: Record, old: str, new: str) -> Upgrade | None:
+    """Return what is recorded of the upgrade between two clusters, None for another one."""
+    held = record.upgrade
+    return held if isinstance(held, Upgrade) and (held.old, held.new) == (old, new) else None
 
 
 def of_route(route: Route | None) -> Record:

@@ -13,7 +13,7 @@ observed now, and stays as it was named first unless a better one is found, so t
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -27,7 +27,10 @@ from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Controls, OnDeadline
-from common.upgrade.traffic_record import Record, Upgrade
+from common.upgrade import policy as upgrade_policy
+from common.upgrade import traffic_record
+from common.upgrade.policy import OnFailure
+from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler import decided, problems
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import promote
@@ -61,9 +64,9 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     controls = upgrade_controls.of(observed.service)
     is_back = decided.is_rolling_back(observed.service)
     pause = stall = due = None
-    if observed.names.pending and observed.names.active and controls.pauses and not controls.promotes:
-        pause = Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
-    else:
+    if not is_back and not controls.promotes:
+        pause = _pause(observed, controls)
+    if pause is None:
         stall, due = stalled(observed, controls, is_back=is_back, now=now)
     abort = _abort(observed, controls, None if is_back else stall)
     is_forward = not is_back and abort is None and not controls.promotes
@@ -71,6 +74,35 @@ def decide(observed: Observed, *, now: datetime) -> Control:
         text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
         pause = Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
     return Control(abort=abort, pause=pause, stall=stall, problems=controls.problems, requeue_at=due)
+
+
+def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
+    """Return why the upgrade waits for its user."""
+    names, policy, pending = observed.names, observed.policy, observed.pending
+    if not names.pending or not names.active:
+        return None
+    if controls.pauses:
+        return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
+    if isinstance(observed.next_policy, Problem):
+        return observed.next_policy
+    if policy is None or pending is None:
+        return None
+    if (failed := _failed(observed)) is not None and policy.on_failure is OnFailure.PAUSE:
+        return Problem(Reason.GATE_FAILED, f"paused, for the gate {failed}")
+    share = observed.record.clusters.get(pending.name)
+    weight = 0 if share is None else share.weight
+    if not observed.is_incremental:  # all of its traffic moves at once, when the cluster can take it
+        weight = WHOLE if promote.not_ready(observed, pending) is None else 0
+    text = upgrade_policy.pause(policy, names.pending, weight, controls.approved)
+    return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
+
+
+def _failed(observed: Observed) -> str | None:
+    """Return which gate of its UpgradePolicy the upgrade failed: what traffic-manager recorded, else the warm-up."""
+    upgrade = traffic_record.upgrade_of(observed.record, observed.names.active, observed.names.pending)
+    if observed.is_incremental:
+        return None if upgrade is None else upgrade.failed or None
+    return None if observed.warm_up is None or not observed.warm_up.problem else f"warm-up: {observed.warm_up.problem}"
 
 
 def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
@@ -91,8 +123,14 @@ def _abort(observed: Observed, controls: Controls, stall: Problem[Reason] | None
     if controls.promotes:
         return None
     held = decided.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
-    if held is not None and held.code is Reason.PROGRESS_DEADLINE_EXCEEDED:
+    if held is not None and held.code in {Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.GATE_FAILED}:
         return held
+    policy, pending = observed.policy, observed.pending
+    is_asked_for = pending is not None and observed.match(pending) is not Match.DIFFERENT  # a new spec is not to blame
+    failed = _failed(observed)
+    if is_asked_for and policy is not None and policy.on_failure is OnFailure.ROLLBACK and failed is not None:
+        text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. The gate {failed}"
+        return Problem(Reason.GATE_FAILED, text)
     if stall is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
         return None  # a cluster that does not serve is no place to go back to
     text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stall.message}"
@@ -138,7 +176,7 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
     set_at = [observed.clock_set_at] if observed.clock_set_at is not None else []
     kinds = (ConditionType.UPGRADE_IN_PROGRESS, ConditionType.UPGRADE_PAUSED, ConditionType.ROLLBACK_IN_PROGRESS)
     decisions = [each for kind in kinds if (each := decided.changed_at(service, kind)) is not None]
-    interval = upgrade_controls.interval_of(service)
+    interval = _longest_step(observed)
     if (flapping := flaps_since(observed)) is not None:
         return max((*decisions, flapping + interval, *set_at))
     record = observed.record if observed.is_incremental else Record()
@@ -152,13 +190,19 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
     return max((*past, *next_steps, *set_at))
 
 
+def _longest_step(observed: Observed) -> timedelta:
+    """Return how long the traffic may stay as it is by the user's own wish."""
+    policy, interval = observed.policy, upgrade_controls.interval_of(observed.service)
+    return interval if policy is None else max(interval, upgrade_policy.longest_hold(policy), policy.bake)
+
+
 def flaps_since(observed: Observed) -> datetime | None:
     """Return when a cluster first lost traffic for its health, of several times without progress; None if it did not.
 
     A rollback begins anew: what was shed before it is why it began.
     """
-    upgrade, names = observed.record.upgrade if observed.is_incremental else None, observed.names
-    if not (isinstance(upgrade, Upgrade) and (upgrade.old, upgrade.new) == (names.active, names.pending)):
+    upgrade = traffic_record.upgrade_of(observed.record, observed.names.active, observed.names.pending)
+    if upgrade is None or not observed.is_incremental:
         return None
     since, count = upgrade.shed_at, upgrade.sheds
     if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
@@ -201,6 +245,8 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
 
 def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
     if (waits := problems.of_parity(observed, is_back=growing is observed.active, now=now)) is not None:
+        return waits
+    if (waits := problems.of_gates(observed)) is not None:
         return waits
     if (since := flaps_since(observed)) is not None:
         text = f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"

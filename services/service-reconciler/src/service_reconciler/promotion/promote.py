@@ -70,3 +70,5 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     serving = serve_status.serving_nodes(details)
     if late := sorted(pod.metadata.name for pod in offered if pod.status.pod_ip in serving and pod not in ready):
         yield f"pod {late[0]} holds replicas and is not ready"
+    if observed.warm_up is not None and (lacking := observed.warm_up.lacking) is not None:
+        yield lacking

@@ -72,7 +72,7 @@ def decision(observed: Observed, step: Step, note: str, *, rollback: str | None 
         case Step.KEEP:
             names = observed.names
         case Step.NEW:
-            names = Names(active=active, pending=observed.fresh_name)
+            names = Names(active=active, pending=observed.returnable or observed.fresh_name)
         case Step.DROP:
             names = Names(active=active)
         case Step.PROMOTE:

@@ -20,6 +20,8 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import owner, spec_hash
 
+NOT_INHERITED: Final = {labels.UPGRADE_RECEIPT, labels.UPGRADE_FROM, labels.UPGRADE_POLICY_RECORD, labels.APPROVED_STEP}
+"""Annotations of a RayService that its clusters do not get: of the upgrade, or ours alone to write."""
 _KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """How KubeRay writes its version."""
 
@@ -33,16 +35,26 @@ class Match(StrEnum):
     DIFFERENT = "different"
 
 
-def build(service: RayService, name: str, *, version: str, starts_small: bool = False, replaces: str = "") -> Body:
+def build(  # noqa: PLR0913  (what a cluster is made from)
+    service: RayService,
+    name: str,
+    *,
+    version: str,
+    starts_small: bool = False,
+    replaces: str = "",
+    policy: str | None = None,
+) -> Body:
     """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it.
 
-    A replacement names the cluster that it replaces in an annotation, until its upgrade is over.
+    A replacement names the cluster that it replaces in an annotation, until its upgrade is over, and holds the record of the
+    UpgradePolicy that this upgrade follows.
     """
     config, meta = service.raw_cluster_config, service.metadata
     if starts_small:
         groups = [{key: value for key, value in group.items() if key != "replicas"} for group in _groups(config)]
         config = {**config, "workerGroupSpecs": groups}
     marks = _marks(service, version=version)
+    upgrade = {labels.UPGRADE_FROM: replaces, labels.UPGRADE_POLICY_RECORD: policy} if replaces else {}
     return {
         "apiVersion": ray_cluster.API_VERSION,
         "kind": ray_cluster.KIND,
@@ -50,7 +62,7 @@ def build(service: RayService, name: str, *, version: str, starts_small: bool = 
             "name": name,
             "namespace": meta.namespace,
             "labels": marks["labels"],
-            "annotations": marks["annotations"] | ({labels.UPGRADE_FROM: replaces} if replaces else {}),
+            "annotations": marks["annotations"] | {name: each for name, each in upgrade.items() if each is not None},
             "ownerReferences": owner.reference(meta),
         },
         "spec": config,
@@ -140,7 +152,7 @@ def filled(config: Json) -> Json:
 def _marks(service: RayService, *, version: str) -> Body:
     """Return the labels and annotations of a cluster: the user's on the RayService, not what we noted of the last upgrade, and ours."""
     meta = service.metadata
-    inherited = {name: value for name, value in meta.annotations.items() if name != labels.UPGRADE_RECEIPT}
+    inherited = {name: value for name, value in meta.annotations.items() if name not in NOT_INHERITED}
     return {
         "labels": {**meta.labels, **owner.marks(meta.name)},
         "annotations": {**inherited, **stamps(service, version=version)},

@@ -17,6 +17,7 @@ from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import LATE, Direction, Migration, Side, Split, is_hurried, is_late
 
+NO_TIME: Final = timedelta(0)
 PAUSE: Final = timedelta(seconds=1)
 """Between two visible changes, so that a client that polls once a second sees each of them; less where steps follow quickly."""
 LAST: Final = timedelta(seconds=0.4)
@@ -109,11 +110,14 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     lacks_room = _lacks_room(pending, policy) and is_late(m, now=now)
     room = min(WHOLE, WHOLE + policy.surge - active.capacity)
     shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
+    baked_at = (pending.moved_at or now) + policy.bake if pending.weight == WHOLE else None
+    is_baking = policy.bake > NO_TIME and pending.capacity == WHOLE and (baked_at is None or now < baked_at)
     is_weak = pending.proven < policy.needed(pending.weight) if shrinks else pending.reported != pending.capacity
     lack = "does not carry its traffic" if shrinks else "is not there yet"
     reasons = (
         ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
         (m.pause is not None, m.pause),
+        (is_baking, f"the active cluster keeps its capacity {_until(baked_at)}"),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
         (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
@@ -121,7 +125,7 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
         (is_weak, f"pending {lack}: {pending.not_ready_reason}"),
     )
     if (reason := next((why for holds, why in reasons if holds), None)) is not None:
-        return _split(m, reason)
+        return _split(m, reason, baked_at if is_baking else None)
     if shrinks:
         return _split(m, "active makes room for pending", active=_lowest(active, pending, policy))
     return _split(m, "pending may surge", pending=room)
@@ -150,6 +154,10 @@ def _back_at_once(m: Migration) -> Split:
     if m.active.weight < WHOLE:
         return _split(m, "traffic is still moving back")
     return _split(m, "pending is not needed any more", pending=0)
+
+
+def _until(baked_at: datetime | None) -> str:
+    return "until the traffic has moved" if baked_at is None else f"until {baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
 
 
 def _lacks_room(growing: Side, policy: Policy) -> bool:

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from common.api.meta import SKEW, ObjectMeta
 from common.upgrade.traffic_record import Record, Share, Upgrade
+from traffic_manager.migration.progression import Judgement
+
+UNJUDGED: Final = Judgement()
 
 
 def without_future_times(record: Record, *, now: datetime) -> Record:
@@ -52,15 +56,33 @@ def numbers(clusters: Mapping[str, Share]) -> dict[str, tuple[int, int]]:
     return {name: (each.capacity, each.weight) for name, each in clusters.items()}
 
 
-def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[str, str] | None) -> Record:
-    """Return the record of these clusters and no others; `pair` names the old and the new one of an upgrade."""
-    changed_at = old.changed_at if numbers(clusters) == numbers(old.clusters) else now
-    upgrade = old.upgrade if pair is None else _followed(old.upgrade, pair, clusters, now=now)
+def of(
+    old: Record,
+    clusters: dict[str, Share],
+    *,
+    now: datetime,
+    pair: tuple[str, str] | None,
+    judged: Judgement | None = None,
+) -> Record:
+    """Return the record of these clusters and no others; `pair` names the old and the new one of an upgrade.
+
+    `judged` is what the gates of its UpgradePolicy came to; None for what is recorded of that.
+    """
+    upgrade = old.upgrade if pair is None else _followed(old.upgrade, pair, clusters, judged, now=now)
+    is_failed = upgrade is not UNSET and old.upgrade is not UNSET and upgrade.failed != old.upgrade.failed
+    changed_at = old.changed_at if numbers(clusters) == numbers(old.clusters) and not is_failed else now
     return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
 
 
+def judged(record: Record) -> Judgement:
+    """Return the results of gates that are recorded."""
+    if record.upgrade is UNSET:
+        return UNJUDGED
+    return Judgement(failed=record.upgrade.failed or None, lacking=record.upgrade.lacking or None)
+
+
 def _followed(
-    held: Upgrade | UnsetType, pair: tuple[str, str], clusters: dict[str, Share], *, now: datetime
+    held: Upgrade | UnsetType, pair: tuple[str, str], clusters: dict[str, Share], judged: Judgement | None, *, now: datetime
 ) -> Upgrade:
     """Return the statistics of an upgrade, this change included."""
     total = sum(each.capacity for each in clusters.values())
@@ -71,5 +93,11 @@ def _followed(
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
         held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
-    moved_at = held.moved_at or (now if best > 0 else None)
-    return msgspec.structs.replace(held, most=max(held.most, total), least=min(held.least, total), moved_at=moved_at)
+    return msgspec.structs.replace(
+        held,
+        most=max(held.most, total),
+        least=min(held.least, total),
+        moved_at=held.moved_at or (now if best > 0 else None),
+        failed=held.failed if judged is None else judged.failed or held.failed,
+        lacking=held.lacking if judged is None else judged.lacking or UNSET,
+    )

@@ -1,0 +1,74 @@
+"""The UpgradePolicy that an upgrade which is about to begin follows: the one that the RayService names, else its namespace's default.
+
+It is read from the API server when a cluster is about to be created, and recorded on that: at rest it costs nothing, and an edit applies to the
+next upgrade. An upgrade whose policy cannot be read does not begin, for its user counts on the gates.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from common import errors, labels
+from common.api.meta import Items, ObjectMeta
+from common.api.ray_service import RayService
+from common.kube.client import Kube
+from common.kube.resources import UPGRADE_POLICY, illegal_name
+from common.problem import Problem
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.policy import PolicyError
+from service_reconciler.reasons import Reason
+
+MOST: Final = 500
+"""UpgradePolicies of a namespace among which the default is searched."""
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+
+
+class Policies:
+    """Reads UpgradePolicies."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def record_for(self, service: RayService) -> str | Problem[Reason] | None:
+        """Return the record of the policy that a RayService follows; None where it follows none."""
+        name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
+        found = await self._default(service) if not name else await self._named(service, name)
+        if not isinstance(found, _Policy):
+            return found
+        meta, spec = found.metadata, found.spec
+        try:
+            return upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec)
+        except PolicyError as problem:
+            return _refused(meta.name, f"is not valid: {problem}. Correct it, and the upgrade begins")
+
+    async def _named(self, service: RayService, name: str) -> _Policy | Problem[Reason]:
+        if (why := illegal_name(UPGRADE_POLICY, name)) is not None:
+            return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
+        try:
+            return msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, service.metadata.namespace, name), type=_Policy)
+        except errors.NotFound:
+            remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
+            return _refused(name, f"does not exist in namespace {service.metadata.namespace}; {remedy}")
+        except (errors.Forbidden, msgspec.DecodeError) as problem:
+            return _refused(name, f"cannot be read: {problem}")
+
+    async def _default(self, service: RayService) -> _Policy | Problem[Reason] | None:
+        """Return the namespace's default; where the API server does not know the kind, or lets nobody read it, there is none."""
+        try:
+            body = await self._kube.list(UPGRADE_POLICY, service.metadata.namespace)
+            found = msgspec.json.decode(body, type=Items[_Policy]).items
+        except (errors.NotFound, errors.Forbidden, msgspec.DecodeError):
+            return None
+        defaults = [each for each in found if each.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"]
+        if len(defaults) > 1:
+            named = ", ".join(sorted(each.metadata.name for each in defaults)[:10])
+            return _refused(named, f"are both the default of the namespace; leave {labels.DEFAULT_POLICY} on one of them")
+        return next(iter(defaults), None)
+
+
+def _refused(name: str, why: str) -> Problem[Reason]:
+    return Problem(Reason.INVALID_POLICY, f"the upgrade waits: UpgradePolicy {name} {why}")

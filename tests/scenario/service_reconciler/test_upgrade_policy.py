@@ -1,0 +1,94 @@
+"""Blue/green upgrades that follow an UpgradePolicy: promotion by its user, and the bake of the replaced cluster; ADR 27."""
+
+from typing import Any
+
+from common import labels
+from common.api.opaque import Json
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
+from scenario.service_reconciler.harness import Harness, a_running_harness
+from support.builders.ray_service import NAMESPACE, a_cluster_config
+from support.builders.upgrade_policy import a_policy
+
+FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
+BLUE = a_cluster_config(image="rayproject/ray:2.52.0")
+GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
+
+
+async def an_upgrade(spec: Json, **annotations: str) -> tuple[Harness, str]:
+    """Return a service whose spec just changed, with its pending cluster, and the cluster that serves."""
+    harness = await a_running_harness(config=BLUE)
+    blue = harness.active
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
+    harness.apply(config=GREEN, annotations={**FOLLOWS, **annotations})
+    await harness.until(lambda: bool(harness.pending) or harness.active != blue, seconds=20)
+    return harness, blue
+
+
+def annotate(harness: Harness, **annotations: Any) -> None:
+    meta = harness.service["metadata"]
+    harness.kube.put(
+        RAY_SERVICE, {**harness.service, "metadata": {**meta, "annotations": {**meta["annotations"], **annotations}}}
+    )
+
+
+async def test_without_automatic_promotion_a_ready_cluster_waits_for_its_user() -> None:
+    harness, blue = await an_upgrade({"autoPromote": False}, **{labels.PROGRESS_DEADLINE: "15s"})
+    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "PausedByPolicy"))
+    harness.restart()
+    await harness.run(30)
+    assert harness.selected() == blue
+    assert harness.condition("UpgradeStalled")[0] != "True"
+    green = harness.pending
+    annotate(harness, **{labels.APPROVED_STEP: f"{green}/100"})
+    await harness.until(lambda: harness.is_complete() and harness.active == green)
+
+
+async def test_promote_needs_no_approval() -> None:
+    harness, _ = await an_upgrade({"autoPromote": False})
+    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "PausedByPolicy"))
+    green = harness.pending
+    annotate(harness, **{labels.PROMOTE: "true"})
+    await harness.until(lambda: harness.is_complete() and harness.active == green)
+
+
+async def test_the_replaced_cluster_stays_whole_for_the_bake_and_is_deleted_after_it() -> None:
+    harness, blue = await an_upgrade({"bake": "5m"})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    await harness.run(280)
+    assert blue in harness.clusters
+    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"]["annotations"]
+    assert labels.DELETE_AFTER not in annotations
+    await harness.until(lambda: blue not in harness.clusters, seconds=200)
+
+
+async def test_a_revert_during_the_bake_goes_back_to_the_replaced_cluster() -> None:
+    harness, blue = await an_upgrade({"bake": "5m"})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    green = harness.active
+    await harness.run(30)
+    began = harness.clock.monotonic()
+    harness.apply(config=BLUE, annotations=FOLLOWS)
+    await harness.until(lambda: harness.is_complete() and harness.active == blue, seconds=20)
+    assert harness.clock.monotonic() - began < 5
+    assert set(harness.clusters) <= {blue, green}
+    creations = [each for each in harness.kube.requests if str(each).startswith("create RayCluster")]
+    assert len(creations) == 2
+    await harness.until(lambda: green not in harness.clusters, seconds=400)
+
+
+async def test_a_revert_after_the_bake_builds_a_new_cluster() -> None:
+    harness, blue = await an_upgrade({"bake": "10s"})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    await harness.run(20)
+    harness.apply(config=BLUE, annotations=FOLLOWS)
+    await harness.run(1)
+    await harness.until(lambda: harness.is_complete())
+    assert harness.active != blue
+
+
+async def test_without_a_bake_the_replaced_cluster_gets_its_deadline_at_once() -> None:
+    harness, blue = await an_upgrade({})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    await harness.run(2)
+    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"]["annotations"]
+    assert labels.DELETE_AFTER in annotations

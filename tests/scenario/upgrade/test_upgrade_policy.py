@@ -1,0 +1,274 @@
+"""Upgrades in steps that follow an UpgradePolicy: its steps, pauses, gates and bake, by both services; ADR 27."""
+
+from typing import Any
+
+import pytest
+
+from common import labels
+from common.api.opaque import Json
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
+from scenario.service_reconciler.harness import TICK
+from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
+from support.builders.ray_service import NAME, NAMESPACE, a_strategy
+from support.builders.upgrade_policy import a_policy
+
+CANARY: Json = {"steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]}
+GATED: Json = {**CANARY, "gates": [{"metric": "errorRate", "max": "1%", "minRequests": 100}]}
+FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
+WHOLE_SURGE = a_strategy(surge=100, step=100, interval=1)
+
+
+class Traffic:
+    """Clients that send so many requests per second, shared by the weights; a part of those to each cluster fails."""
+
+    def __init__(self, harness: Pair, *, rate: float = 50) -> None:
+        self.harness = harness
+        self.rate = rate
+        self.failing: dict[str, float] = {}
+        """By cluster: the fraction of its requests that fails."""
+        self.sent: dict[str, float] = {}
+        honest = harness.clusters_move_on
+
+        def move_on() -> None:
+            honest()
+            for cluster, weight in harness.weights.items():
+                answered = self.rate * TICK * weight / 100
+                head = harness.serve.head(f"{cluster}-head-svc")
+                head.answered += answered
+                head.failed += answered * self.failing.get(cluster, 0)
+                self.sent[cluster] = self.sent.get(cluster, 0) + answered
+
+        harness.clusters_move_on = move_on
+
+
+async def an_upgrade(spec: Json, *, annotations: Json | None = None, strategy: Json = WHOLE_SURGE) -> tuple[Pair, Traffic]:
+    """Return a service with requests whose spec just changed, and the policy that it follows."""
+    harness = await a_running_pair(upgradeStrategy=strategy)
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
+    traffic = Traffic(harness)
+    apply(harness, config=GREEN, strategy=strategy, annotations={**FOLLOWS, **(annotations or {})})
+    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    return harness, traffic
+
+
+def apply(harness: Pair, *, config: Json, annotations: Json | None = None, strategy: Json = WHOLE_SURGE) -> None:
+    harness.apply(config=config, upgradeStrategy=strategy, annotations=FOLLOWS if annotations is None else annotations)
+
+
+def annotate(harness: Pair, **annotations: Any) -> None:
+    body = harness.service
+    body = {**body, "metadata": {**body["metadata"], "annotations": {**body["metadata"]["annotations"], **annotations}}}
+    harness.kube.put(RAY_SERVICE, body)
+
+
+async def at_weight(harness: Pair, weight: int, *, seconds: float = 60) -> float:
+    """Wait until the pending cluster has a weight; return when that was."""
+    await harness.until(lambda: harness.weights.get(harness.pending) == weight, seconds=seconds)
+    return harness.clock.monotonic()
+
+
+def moves(harness: Pair) -> list[int | None]:
+    """Return the weights that the pending cluster had, in order."""
+    seen = [view.weights[1] for _, view in harness.trace]
+    return [each for index, each in enumerate(seen) if index == 0 or each != seen[index - 1]]
+
+
+async def test_traffic_moves_by_the_steps_of_the_policy_and_each_holds_as_long_as_it_says() -> None:
+    harness, _ = await an_upgrade(CANARY)
+    began = await at_weight(harness, 10)
+    middle = await at_weight(harness, 50)
+    end = await at_weight(harness, 100)
+    assert 20 <= middle - began < 24
+    assert 10 <= end - middle < 14
+    await harness.until(harness.is_complete)
+
+
+async def test_without_a_policy_nothing_is_recorded_and_the_steps_are_those_of_the_spec() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=CANARY, namespace=NAMESPACE))
+    apply(harness, config=GREEN, annotations={})
+    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.pending)]["metadata"]["annotations"]
+    assert labels.UPGRADE_POLICY_RECORD not in annotations
+    await harness.until(harness.is_complete)
+    assert 10 not in moves(harness)
+
+
+async def test_the_default_of_the_namespace_holds_for_a_service_that_names_none() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    default = a_policy(spec=CANARY, namespace=NAMESPACE, annotations={labels.DEFAULT_POLICY: "true"})
+    harness.kube.put(UPGRADE_POLICY, default)
+    apply(harness, config=GREEN, annotations={})
+    await at_weight(harness, 10)
+    assert harness.weights[harness.pending] == 10
+
+
+async def test_an_upgrade_follows_the_policy_that_it_began_with() -> None:
+    harness, _ = await an_upgrade(CANARY)
+    await at_weight(harness, 10)
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec={"steps": [{"weight": 77}, {"weight": 100}]}, namespace=NAMESPACE))
+    await harness.until(harness.is_complete, seconds=120)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+
+
+async def test_a_step_pauses_until_its_user_lets_the_upgrade_go_on_even_across_a_restart() -> None:
+    harness, _ = await an_upgrade({"steps": [{"weight": 25, "pause": {}}, {"weight": 100}]})
+    await at_weight(harness, 25)
+    await harness.run(30)
+    harness.restart()
+    await harness.run(30)
+    assert harness.weights[harness.pending] == 25
+    assert harness.condition("UpgradePaused") == ("True", "PausedByPolicy")
+    assert harness.message("UpgradePaused") == "Paused at 25 percent by UpgradePolicy careful."
+    annotate(harness, **{labels.APPROVED_STEP: "another-cluster/100"})
+    await harness.run(5)
+    assert harness.weights[harness.pending] == 25
+    annotate(harness, **{labels.APPROVED_STEP: f"{harness.pending}/25"})
+    await harness.until(harness.is_complete)
+
+
+async def test_a_pause_does_not_count_against_the_deadline() -> None:
+    strict = {labels.PROGRESS_DEADLINE: "20s", labels.ON_DEADLINE: "Rollback"}
+    harness, _ = await an_upgrade({"steps": [{"weight": 25, "pause": {}}, {"weight": 100}]}, annotations=strict)
+    await at_weight(harness, 25)
+    await harness.run(60)
+    assert harness.weights[harness.pending] == 25
+
+
+async def test_a_good_version_passes_its_gates() -> None:
+    harness, traffic = await an_upgrade(GATED)
+    await harness.until(harness.is_complete, seconds=200)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+    assert traffic.sent[harness.active] >= 100
+
+
+async def test_a_step_waits_for_requests_and_says_so_and_the_deadline_reports_it() -> None:
+    harness, traffic = await an_upgrade(GATED, annotations={labels.PROGRESS_DEADLINE: "40s"})
+    traffic.rate = 0.5
+    await at_weight(harness, 10)
+    await harness.run(45)
+    assert harness.weights[harness.pending] == 10
+    assert "gates errorRate have not observed enough requests" in harness.message("UpgradeInProgress")
+    await harness.run(45)
+    assert harness.condition("UpgradeStalled") == ("True", "GateInconclusive")
+    traffic.rate = 50
+    await harness.until(harness.is_complete, seconds=200)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_bad_version_is_taken_back_at_once_and_is_not_tried_again(*, is_killed: bool) -> None:
+    harness, traffic = await an_upgrade(GATED)
+    blue, green = harness.active, harness.pending
+    traffic.failing[green] = 0.2
+    await at_weight(harness, 10)
+    await harness.until(lambda: harness.weights.get(green) == 0, seconds=60)
+    if is_killed:
+        harness.restart()
+    await harness.until(lambda: not harness.pending, seconds=60)
+    assert "GateFailed" in harness.reasons()
+    assert harness.condition("UpgradeAborted") == ("True", "GateFailed")
+    assert "errorRate" in harness.message("UpgradeAborted")
+    await harness.run(120)
+    assert (harness.active, harness.pending) == (blue, "")
+    assert harness.weights[blue] == 100
+    assert max(each or 0 for each in moves(harness)) == 10
+    assert traffic.sent[green] <= 0.05 * traffic.sent[blue]
+
+
+async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
+    harness, traffic = await an_upgrade(GATED)
+    traffic.failing[harness.pending] = 0.2
+    await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=100)
+    red = {**GREEN, "rayVersion": "2.55.0"}
+    apply(harness, config=red)
+    await harness.run(2)
+    await harness.until(lambda: harness.is_complete() and harness.condition("UpgradeAborted")[0] != "True", seconds=300)
+    assert traffic.sent[harness.active] > 0
+
+
+async def test_a_failed_gate_pauses_where_the_policy_says_so_and_an_abort_takes_the_version_back() -> None:
+    harness, traffic = await an_upgrade({**GATED, "onFailure": "Pause"})
+    blue, green = harness.active, harness.pending
+    traffic.failing[green] = 0.2
+    await at_weight(harness, 10)
+    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=60)
+    harness.restart()
+    await harness.run(30)
+    assert harness.weights == {blue: 90, green: 10}
+    annotate(harness, **{labels.ABORT: "true"})
+    await harness.until(lambda: harness.weights.get(blue) == 100, seconds=30)
+
+
+async def test_promote_ignores_the_gates() -> None:
+    harness, traffic = await an_upgrade({**GATED, "onFailure": "Pause"})
+    green = harness.pending
+    traffic.failing[green] = 0.2
+    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=100)
+    annotate(harness, **{labels.PROMOTE: "true"})
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
+
+
+async def test_the_old_cluster_keeps_its_capacity_during_the_bake_and_a_revert_moves_all_traffic_in_one_write() -> None:
+    harness, _ = await an_upgrade({**CANARY, "bake": "60s"})
+    blue, green = harness.active, harness.pending
+    baked = await at_weight(harness, 100)
+    await harness.run(40)
+    assert harness.view.capacities == (100, 100)
+    assert (harness.active, harness.pending) == (blue, green)
+    harness.trace.clear()
+    apply(harness, config=BLUE)
+    await harness.until(lambda: harness.weights.get(blue) == 100, seconds=5)
+    assert harness.clock.monotonic() - baked < 50
+    assert [view.weights for _, view in harness.trace if view.weights[1] not in {0, 100, None}] == []
+    await harness.until(harness.is_complete)
+    assert harness.active == blue
+
+
+async def test_an_upgrade_is_promoted_after_its_bake() -> None:
+    harness, _ = await an_upgrade({**CANARY, "bake": "60s"})
+    green = harness.pending
+    began = await at_weight(harness, 100)
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
+    assert 60 <= harness.clock.monotonic() - began < 75
+
+
+async def test_errors_that_begin_during_the_bake_roll_back() -> None:
+    harness, traffic = await an_upgrade({**GATED, "bake": "300s"})
+    blue, green = harness.active, harness.pending
+    await at_weight(harness, 100, seconds=200)
+    await harness.run(30)
+    traffic.failing[green] = 0.3
+    await harness.until(lambda: harness.weights.get(blue) == 100, seconds=30)
+    await harness.until(lambda: harness.is_complete() and harness.active == blue, seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (None, "UpgradePolicy careful does not exist in namespace default"),
+        (a_policy(spec={"steps": [{"weight": 10}]}, namespace=NAMESPACE), "spec.steps[0].weight"),
+    ],
+)
+async def test_an_upgrade_waits_for_the_policy_that_it_is_to_follow(body: Json | None, text: str) -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    if body is not None:
+        harness.kube.put(UPGRADE_POLICY, body)
+    blue = harness.active
+    apply(harness, config=GREEN)
+    await harness.run(10)
+    assert harness.clusters == [blue]
+    assert harness.condition("UpgradePaused") == ("True", "InvalidUpgradePolicy")
+    assert text in harness.message("UpgradePaused")
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=CANARY, namespace=NAMESPACE))
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+
+
+async def test_a_forged_record_on_a_cluster_or_in_the_annotations_of_a_service_is_no_policy() -> None:
+    forged = {labels.UPGRADE_POLICY_RECORD: '{"name":"x","spec":{"steps":[{"weight":100,"hold":"168h"}]}}'}
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE, annotations=forged)
+    apply(harness, config=GREEN, annotations=forged)
+    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    await harness.until(harness.is_complete, seconds=60)
+    body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.active)]
+    assert labels.UPGRADE_POLICY_RECORD not in body["metadata"]["annotations"]
+    assert NAME in body["metadata"]["name"]

@@ -49,6 +49,8 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     ),
     f"{COMMON}/bus/sharding.py": ("unit/common/bus/test_sharding.py",),
     f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
+    f"{COMMON}/upgrade/policy.py": ("unit/common/upgrade/test_policy.py",),
+    f"{COMMON}/upgrade/fields.py": ("unit/common/upgrade/test_policy.py",),
     f"{COMMON}/ray/serve_writer.py": ("scenario/upgrade/test_gates.py", "scenario/upgrade/test_forward.py"),
 }
 """Which tests can kill mutants of which code; both are below the root, and below `tests`."""

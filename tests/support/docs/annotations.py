@@ -102,6 +102,18 @@ PARTS: Final = {
                 f"0 to {upgrade_controls.MOST_HISTORY}; {upgrade_controls.DEFAULT_HISTORY} when absent",
                 "Number of earlier specs for `raybus undo` and `raybus history`.",
             ),
+            Key(
+                "raybus.io/upgrade-policy",
+                _SERVICE,
+                "name of an UpgradePolicy in the namespace",
+                "Steps and gates of the upgrades; the namespace's default policy when absent.",
+            ),
+            Key(
+                "raybus.io/default",
+                "UpgradePolicy",
+                "`true`, `false`; `false` when absent",
+                "The policy of the RayServices in its namespace that name none.",
+            ),
         ),
     ),
     "Written by the command line": (
@@ -157,6 +169,7 @@ PARTS: Final = {
         (
             Key("raybus.io/upgrade-receipt", _SERVICE, "JSON", "Result of the last upgrade ([the receipt](../traffic.md#the-receipt))."),
             Key("raybus.io/traffic-record", "HTTPRoute", "JSON", "Current weights and capacities, and the time of their last change."),
+            Key("raybus.io/upgrade-policy-record", _CLUSTER, "JSON", "The UpgradePolicy that the upgrade to this cluster began with."),
             Key("raybus.io/upgrade-from", _CLUSTER, "name", "The cluster that this one replaces, until the event of the upgrade's end is published."),
             Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "Record of the upgrade that replaced this cluster."),
             Key("raybus.io/delete-after", _CLUSTER, "time", "Earliest deletion time of this unused cluster."),

@@ -1,0 +1,189 @@
+"""Typed reads of a part of a manifest that its user wrote; what cannot be meant is noted under its path, and a legal value stands instead."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from common import durations, untrusted
+from common.api.opaque import Json
+
+LONGEST: Final = timedelta(days=7)
+"""Of a duration that an upgrade waits."""
+LONGEST_LATENCY: Final = timedelta(hours=1)
+DURATION: Final = re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
+"""The form of the Gateway API."""
+PERCENT: Final = re.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
+_SHOWN: Final = 60
+"""Characters of a value that a message repeats."""
+_NAME: Final = re.compile(r"[A-Za-z0-9]{1,40}")
+T = TypeVar("T")
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class Fields:
+    """The fields of one object; `close` notes those that no read asked for."""
+
+    def __init__(self, value: Any, path: str, problems: list[str], *, strict: bool) -> None:
+        self._path, self._problems, self._strict = path, problems, strict
+        self._values: Json = value if isinstance(value, dict) else {}
+        self._read: set[str] = set()
+        if not isinstance(value, dict):
+            problems.append(f"{path}: {_shown(value)} is not an object")
+            self._problems = []  # that no field of it is there, too, is no problem of its own
+
+    def note(self, name: str, problem: str) -> None:
+        """Note a problem of a field."""
+        self._problems.append(f"{self._path}.{name}: {problem}")
+
+    @property
+    def has_problems(self) -> bool:
+        """Return whether a problem is noted, of these fields or of others of the manifest."""
+        return bool(self._problems)
+
+    def has(self, name: str) -> bool:
+        """Return whether a field is there; null counts as absent, as at the API server."""
+        self._read.add(name)
+        return self._values.get(name) is not None
+
+    def close(self) -> None:
+        """Note the fields that no read asked for, unless a later build may have added them."""
+        if self._strict and (unknown := sorted(str(name) for name in self._values.keys() - self._read)):
+            name = unknown[0] if _NAME.fullmatch(unknown[0]) else _shown(unknown[0])
+            self.note(name, f"is not a field; these are: {', '.join(sorted(self._read))}")
+
+    def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
+        """Return a whole number."""
+        legal = f"a whole number from {least} to {most}"
+        return self._value(name, lambda found: _whole(found, least, most), legal, default, least)
+
+    def fraction(self, name: str, least: float, most: float) -> float:
+        """Return a number between two others."""
+        return self._value(
+            name, lambda found: _real(found, least, most), f"a number from {least} to {most}", None, most
+        )
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        """Return a truth value."""
+        return self._value(
+            name, lambda found: found if isinstance(found, bool) else None, "true or false", default, default
+        )
+
+    def text(self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None) -> str:
+        """Return a text that passes a check."""
+        return self._value(
+            name, lambda found: found if isinstance(found, str) and is_legal(found) else None, legal, default, ""
+        )
+
+    def choice(self, name: str, kind: type[Choice], default: Choice) -> Choice:
+        """Return a member of an enumeration."""
+        members = {each.value: each for each in kind}
+        legal = f"one of {', '.join(members)}"
+        return self._value(
+            name, lambda found: members.get(found) if isinstance(found, str) else None, legal, default, default
+        )
+
+    def members(self, name: str, legal: Sequence[str]) -> tuple[str, ...]:
+        """Return a list of different members of a set; empty where it is absent."""
+        if not self.has(name):
+            return ()
+        found = self._values[name]
+        members = _items(found) or []
+        if members and all(each in legal for each in members) and len(set(members)) == len(members):
+            return tuple(members)
+        self.note(name, f"{_shown(found)} is not a list of one or more different members of {', '.join(legal)}")
+        return ()
+
+    def duration(self, name: str, *, is_required: bool = False) -> timedelta:
+        """Return a time that an upgrade waits; none where it is absent, unless it is required and positive."""
+        least, default = (timedelta(microseconds=1), None) if is_required else (timedelta(0), timedelta(0))
+        legal = (
+            f"a {'positive ' if is_required else ''}duration such as 90s or 1h30m, at most {durations.text(LONGEST)}"
+        )
+        return self._value(name, lambda found: _duration(found, least, LONGEST), legal, default, timedelta(0))
+
+    def seconds(self, name: str) -> float:
+        """Return a positive duration of a request."""
+        least, legal = (
+            timedelta(microseconds=1),
+            f"a positive duration such as 250ms, at most {durations.text(LONGEST_LATENCY)}",
+        )
+        length = self._value(name, lambda found: _duration(found, least, LONGEST_LATENCY), legal, None, timedelta(0))
+        return length.total_seconds()
+
+    def percent(self, name: str, *, most: float) -> float:
+        """Return a percentage as a fraction."""
+        legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
+        return self._value(name, lambda found: _percent(found, most), legal, None, 0.0)
+
+    def section(self, name: str) -> "Fields | None":
+        """Return the fields of an object, None where it is absent."""
+        return self._inside(self._values[name], name) if self.has(name) else None
+
+    def sections(self, name: str, most: int) -> list["Fields"]:
+        """Return the fields of each object of a list; none where it is absent."""
+        if not self.has(name):
+            return []
+        found = _items(self._values[name])
+        if found is not None and 1 <= len(found) <= most:
+            return [self._inside(each, f"{name}[{position}]") for position, each in enumerate(found)]
+        text = f"has {len(found)} items" if found is not None else f"{_shown(self._values[name])} is not a list"
+        self.note(name, f"{text}; state 1 to {most}, or leave it out")
+        return []
+
+    def _inside(self, value: Any, name: str) -> "Fields":
+        return Fields(value, f"{self._path}.{name}", self._problems, strict=self._strict)
+
+    def _value(self, name: str, meant: Callable[[Any], T | None], legal: str, default: T | None, instead: T) -> T:
+        """Return what a field means; its default where it is absent, and `instead` where it cannot be meant."""
+        if not self.has(name):
+            if default is None:
+                self.note(name, f"is missing; state {legal}")
+            return instead if default is None else default
+        found = meant(self._values[name])
+        if found is None:
+            self.note(name, f"{_shown(self._values[name])} is not {legal}")
+        return instead if found is None else found
+
+
+def _items(value: Any) -> list[Any] | None:
+    return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType] - of anything
+
+
+def _whole(value: Any, least: int, most: int) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
+
+
+def _real(value: Any, least: float, most: float) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and least <= value <= most else None
+
+
+def _duration(value: Any, least: timedelta, most: timedelta) -> timedelta | None:
+    length = durations.parse(value) if isinstance(value, str) and DURATION.fullmatch(value) else None
+    return length if length is not None and least <= length <= most else None
+
+
+def _percent(value: Any, most: float) -> float | None:
+    found = PERCENT.fullmatch(value) if isinstance(value, str) else None
+    return float(found[1]) / 100 if found is not None and float(found[1]) <= most else None
+
+
+def _shown(value: Any) -> str:
+    """Return a value as JSON, short and without control characters."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case str():
+            value = untrusted.clipped(value, _SHOWN)
+        case _:
+            pass
+    try:
+        return untrusted.clipped(msgspec.json.encode(value).decode(), _SHOWN + 2)
+    except (TypeError, ValueError, OverflowError):  # a date of YAML, half of a surrogate pair
+        return f"a value of type {type(value).__name__}"

@@ -1,0 +1,303 @@
+"""An UpgradePolicy: the steps, gates and phases that its user wants of an upgrade, and the record of it on the pending cluster.
+
+An upgrade follows the policy that it began with, so a copy is an annotation of the pending RayCluster; an edit applies to the next upgrade.
+The CRD refuses what `read` refuses. It is read again here, because a CRD may be older than this build, and every writer of a RayCluster
+can replace the record.
+"""
+
+import re
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from common import annotation_record, labels
+from common.annotation_record import AnnotationRecord
+from common.api import kubernetes_syntax
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
+from common.upgrade.fields import Fields
+
+ANNOTATION: Final = labels.UPGRADE_POLICY_RECORD
+MOST_STEPS: Final = 20
+MOST_GATES: Final = 10
+LARGEST_RECORD: Final = 16 * 1024
+"""Bytes; no legal spec needs a third of it, and all annotations of an object may have 256 KiB."""
+WHOLE: Final = 100
+LARGEST_INCREASE: Final = 1000
+"""Percent."""
+NO_TIME: Final = timedelta(0)
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,1023}")
+_CLIMBS: Final = re.compile(r"\.\.|//")
+"""What a client may resolve to another path or host; percent signs are refused with the characters."""
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_HEADER_VALUE: Final = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
+
+
+class OnFailure(StrEnum):
+    """What a failed gate does to the upgrade."""
+
+    ROLLBACK = "Rollback"
+    PAUSE = "Pause"
+
+
+class Metric(StrEnum):
+    """What a gate measures."""
+
+    ERROR_RATE = "errorRate"
+    LATENCY = "latency"
+    TIME_TO_FIRST_TOKEN = "timeToFirstToken"  # noqa: S105 - of a language model
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step: a share of the traffic and how long it stays."""
+
+    weight: int
+    """Percent of the traffic."""
+    hold: timedelta = NO_TIME
+    """The shortest time at this weight."""
+    pauses: bool = False
+    """Whether the upgrade waits here for its user."""
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit on what the pending cluster's requests show."""
+
+    metric: Metric
+    quantile: float | None = None
+    """Of a duration; none for the error rate."""
+    max: float | None = None
+    """The limit itself: a fraction of the requests, or seconds."""
+    max_increase: float | None = None
+    """The limit as a growth over the active cluster's value: 0.3 is 30 %."""
+    min_requests: int = 100
+    """Requests without which the gate does not pass."""
+
+    @property
+    def title(self) -> str:
+        """Return the name that messages have for it: `errorRate`, `latencyP95`."""
+        return self.metric if self.quantile is None else f"{self.metric}P{100 * self.quantile:g}"
+
+
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests to a cluster before its first traffic."""
+
+    requests: int
+    path: str = "/"
+    concurrency: int = 1
+
+
+class Mirror(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies of requests for a cluster before its first traffic."""
+
+    percent: int
+    duration: timedelta
+    methods: tuple[str, ...] = ("GET",)
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """How clients reach a cluster before its first traffic."""
+
+    service: bool = False
+    header_name: str | None = None
+    header_value: str | None = None
+
+
+class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What an UpgradePolicy asks for."""
+
+    name: str
+    steps: tuple[Step, ...] = ()
+    """Without any, the RayService's `clusterUpgradeOptions` hold."""
+    gates: tuple[Gate, ...] = ()
+    on_failure: OnFailure = OnFailure.ROLLBACK
+    bake: timedelta = NO_TIME
+    """How long the replaced cluster stays after the promotion."""
+    auto_promote: bool = True
+    warm_up: WarmUp | None = None
+    mirror: Mirror | None = None
+    preview: Preview | None = None
+    applies_edits_at_once: bool = False
+
+
+class Recorded(AnnotationRecord, frozen=True, kw_only=True):
+    """The record of a policy."""
+
+    name: str
+    uid: str = ""
+    generation: int = 0
+    spec: Json = {}  # noqa: RUF012 - msgspec copies it
+
+
+class PolicyError(ValueError):
+    """A spec that cannot be meant; each problem names the field and what is legal."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def read(name: str, spec: Json) -> UpgradePolicy:
+    """Return the policy that a spec states; `PolicyError` for one that cannot be meant or has unknown fields."""
+    return _policy(name, spec, strict=True)
+
+
+def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
+    """Return the text of the record, at most `LARGEST_RECORD` long; `PolicyError` for a spec that cannot be meant."""
+    read(name, spec)
+    return msgspec.json.encode(Recorded(name=name, uid=uid, generation=generation, spec=spec)).decode()
+
+
+def record_of(cluster: RayCluster) -> Recorded | None:
+    """Return the record on a cluster, None where it is none of ours."""
+    text = cluster.metadata.annotations.get(ANNOTATION)
+    if text is None or len(text) > LARGEST_RECORD:
+        return None
+    found = annotation_record.decode(text, Recorded)
+    return None if found is None or kubernetes_syntax.dns_1123_subdomain_problems(found.name) else found
+
+
+def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
+    """Return the policy that an upgrade began with, None without a readable record.
+
+    Fields that a later build added are ignored, so that an upgrade survives a return to this one.
+    """
+    found = record_of(cluster)
+    try:
+        return _policy(found.name, found.spec, strict=False) if found is not None else None
+    except PolicyError:
+        return None
+
+
+def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
+    """Return the last step that a weight has reached, None before the first."""
+    return max((each for each in policy.steps if each.weight <= weight), key=lambda each: each.weight, default=None)
+
+
+def next_weight(policy: UpgradePolicy, weight: int) -> int:
+    """Return the weight of the step after a weight; 100 after the last step and without steps."""
+    return min((each.weight for each in policy.steps if each.weight > weight), default=WHOLE)
+
+
+def longest_hold(policy: UpgradePolicy) -> timedelta:
+    """Return the longest time that a step stays at its weight by itself."""
+    return max((each.hold for each in policy.steps), default=NO_TIME)
+
+
+def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
+    problems: list[str] = []
+    found = Fields(spec, "spec", problems, strict=strict)
+    warm_up, mirror, preview = found.section("warmUp"), found.section("mirror"), found.section("preview")
+    policy = UpgradePolicy(
+        name=name,
+        steps=_steps(found),
+        gates=tuple(_gate(each) for each in found.sections("gates", MOST_GATES)),
+        on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
+        bake=found.duration("bake"),
+        auto_promote=found.switch("autoPromote", default=True),
+        warm_up=_warm_up(warm_up) if warm_up is not None else None,
+        mirror=_mirror(mirror) if mirror is not None else None,
+        preview=_preview(preview) if preview is not None else None,
+        applies_edits_at_once=found.choice("applyEdits", _ApplyEdits, _ApplyEdits.NEXT_UPGRADE) is _ApplyEdits.AT_ONCE,
+    )
+    found.close()
+    if problems:
+        raise PolicyError(tuple(problems))
+    return policy
+
+
+class _ApplyEdits(StrEnum):
+    NEXT_UPGRADE = "NextUpgrade"
+    AT_ONCE = "AtOnce"
+
+
+def _steps(spec: Fields) -> tuple[Step, ...]:
+    parts = spec.sections("steps", MOST_STEPS)
+    steps = tuple(map(_step, parts))
+    if spec.has_problems:  # of weights that are none, the order means nothing
+        return steps
+    for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):
+        if step.weight <= before.weight:
+            part.note("weight", f"{step.weight} is not above the weight {before.weight} of the step before")
+    if steps and steps[-1].weight != WHOLE:
+        parts[-1].note("weight", f"{steps[-1].weight} is not 100; the last step takes all traffic")
+    return steps
+
+
+def _step(part: Fields) -> Step:
+    pause = part.section("pause")
+    if pause is not None:
+        pause.close()
+    found = Step(weight=part.number("weight", 1, WHOLE), hold=part.duration("hold"), pauses=pause is not None)
+    part.close()
+    return found
+
+
+_SPELLINGS: Final = {
+    **{metric.value: (metric, None) for metric in Metric},
+    **{f"{Metric.LATENCY}P{percent}": (Metric.LATENCY, percent / 100) for percent in (50, 90, 95, 99)},
+}
+"""What `metric` may be, with the quantile that it names."""
+
+
+def _gate(gate: Fields) -> Gate:
+    spelling = gate.text("metric", lambda text: text in _SPELLINGS, f"one of {', '.join(_SPELLINGS)}")
+    if spelling not in _SPELLINGS:
+        return Gate(metric=Metric.ERROR_RATE)  # what else is legal depends on the metric
+    metric, quantile = _SPELLINGS[spelling]
+    is_duration = metric is not Metric.ERROR_RATE
+    if is_duration and quantile is None:
+        quantile = gate.fraction("quantile", 0.5, 0.999)
+    elif gate.has("quantile"):
+        gate.note("quantile", f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""))
+    limit, increase = gate.has("max"), gate.has("maxIncrease")
+    if limit == increase:
+        gate.note(
+            "max",
+            f"{'max and maxIncrease are both' if limit else 'neither max nor maxIncrease is'} there; state one of them",
+        )
+    found = Gate(
+        metric=metric,
+        quantile=quantile,
+        max=(gate.seconds("max") if is_duration else gate.percent("max", most=100)) if limit else None,
+        max_increase=gate.percent("maxIncrease", most=LARGEST_INCREASE) if increase else None,
+        min_requests=gate.number("minRequests", 1, 10**6, 100),
+    )
+    gate.close()
+    return found
+
+
+def _warm_up(part: Fields) -> WarmUp:
+    legal = "an absolute path of letters, digits and -._~!$&'()*+,;=:@?, without '..' and '//'"
+    path = part.text("path", lambda text: bool(_PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/")
+    found = WarmUp(
+        requests=part.number("requests", 1, 10_000), path=path, concurrency=part.number("concurrency", 1, 64, 1)
+    )
+    part.close()
+    return found
+
+
+def _mirror(part: Fields) -> Mirror:
+    found = Mirror(
+        percent=part.number("percent", 1, WHOLE),
+        duration=part.duration("duration", is_required=True),
+        methods=part.members("methods", METHODS) or ("GET",),
+    )
+    part.close()
+    return found
+
+
+def _preview(part: Fields) -> Preview:
+    header = part.section("header")
+    found = Preview(service=part.switch("service", default=False))
+    if header is not None:
+        found = msgspec.structs.replace(
+            found,
+            header_name=header.text("name", _HEADER_NAME.fullmatch, "the name of an HTTP header such as x-version"),
+            header_value=header.text("value", _HEADER_VALUE.fullmatch, "1 to 256 printable ASCII characters"),
+        )
+        header.close()
+    part.close()
+    return found

@@ -1,0 +1,153 @@
+"""UpgradePolicies for tests: a full one, and what no policy may state, each with the field at fault.
+
+The reader (`common.upgrade.policy`) and the CRD are tested with the same table, so neither admits what the other refuses.
+"""
+
+from copy import deepcopy
+from typing import Any, Final
+
+from common.api.opaque import Json
+
+CAREFUL: Final[Json] = {
+    "warmUp": {"requests": 50, "path": "/warmup", "concurrency": 4},
+    "mirror": {"percent": 10, "duration": "2m"},
+    "steps": [
+        {"weight": 1, "hold": "2m"},
+        {"weight": 10, "hold": "5m"},
+        {"weight": 25, "pause": {}},
+        {"weight": 100},
+    ],
+    "gates": [
+        {"metric": "errorRate", "max": "1%", "minRequests": 100},
+        {"metric": "latencyP95", "maxIncrease": "30%", "minRequests": 100},
+        {"metric": "timeToFirstToken", "quantile": 0.95, "maxIncrease": "30%"},
+    ],
+    "onFailure": "Rollback",
+    "bake": "15m",
+    "autoPromote": True,
+    "applyEdits": "NextUpgrade",
+    "preview": {"service": True, "header": {"name": "x-raybus-version", "value": "next"}},
+}
+GATE: Final[Json] = {"metric": "errorRate", "max": "1%"}
+STEP: Final[Json] = {"weight": 100}
+LEGAL: Final[dict[str, Json]] = {
+    "a full policy": CAREFUL,
+    "an empty one": {},
+    "twenty steps": {"steps": [*({"weight": each} for each in range(1, 20)), STEP]},
+    "ten gates": {"gates": [GATE] * 10},
+    "one step": {"steps": [STEP]},
+    "a step of a day": {"steps": [{"weight": 100, "hold": "24h0m0s"}]},
+    "no errors at all": {"gates": [{"metric": "errorRate", "max": "0%"}]},
+    "all errors": {"gates": [{"metric": "errorRate", "max": "100%"}]},
+    "no growth": {"gates": [{"metric": "errorRate", "maxIncrease": "0%"}]},
+    "an eleven-fold latency": {"gates": [{"metric": "latencyP50", "maxIncrease": "1000%"}]},
+    "a fraction of a percent": {"gates": [{"metric": "errorRate", "max": "0.05%"}]},
+    "a latency in milliseconds": {"gates": [{"metric": "latencyP99", "max": "250ms"}]},
+    "a latency with a quantile": {"gates": [{"metric": "latency", "quantile": 0.999, "max": "1h"}]},
+    "the median token": {"gates": [{"metric": "timeToFirstToken", "quantile": 0.5, "max": "2s"}]},
+    "one request": {"gates": [{**GATE, "minRequests": 1}]},
+    "a week": {"bake": "168h"},
+    "a path with a query": {"warmUp": {"requests": 1, "path": "/v1/warm.up?model=a&n=1"}},
+    "a warm-up at the root": {"warmUp": {"requests": 10_000, "concurrency": 64}},
+    "mirrored writes": {"mirror": {"percent": 100, "duration": "1s", "methods": ["GET", "POST"]}},
+    "a preview by Service": {"preview": {"service": True}},
+    "edits at once": {"applyEdits": "AtOnce", "onFailure": "Pause", "autoPromote": False},
+}
+
+
+def _gate(**fields: Any) -> Json:
+    return {"gates": [GATE, {**GATE, **fields}]}
+
+
+ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
+    "no weight": ({"steps": [{"hold": "1m"}]}, "spec.steps[0].weight"),
+    "a weight of nothing": ({"steps": [{"weight": 0}, STEP]}, "spec.steps[0].weight"),
+    "a weight above all": ({"steps": [{"weight": 101}]}, "spec.steps[0].weight"),
+    "a weight as text": ({"steps": [{"weight": "100"}]}, "spec.steps[0].weight"),
+    "half a percent of weight": ({"steps": [{"weight": 0.5}, STEP]}, "spec.steps[0].weight"),
+    "a weight twice": ({"steps": [{"weight": 10}, {"weight": 10}, STEP]}, "spec.steps"),
+    "a smaller weight": ({"steps": [{"weight": 10}, {"weight": 5}, STEP]}, "spec.steps"),
+    "a last step below all": ({"steps": [{"weight": 10}, {"weight": 50}]}, "spec.steps"),
+    "no step": ({"steps": []}, "spec.steps"),
+    "21 steps": ({"steps": [*({"weight": each} for each in range(1, 21)), STEP]}, "spec.steps"),
+    "steps as an object": ({"steps": {"weight": 100}}, "spec.steps"),
+    "a step as a number": ({"steps": [100]}, "spec.steps[0]"),
+    "a negative hold": ({"steps": [{**STEP, "hold": "-1m"}]}, "spec.steps[0].hold"),
+    "a hold without a unit": ({"steps": [{**STEP, "hold": "60"}]}, "spec.steps[0].hold"),
+    "a hold as a number": ({"steps": [{**STEP, "hold": 60}]}, "spec.steps[0].hold"),
+    "a hold with a blank": ({"steps": [{**STEP, "hold": "1 m"}]}, "spec.steps[0].hold"),
+    "a hold over a week": ({"steps": [{**STEP, "hold": "168h1s"}]}, "spec.steps[0].hold"),
+    "a pause that is true": ({"steps": [{**STEP, "pause": True}]}, "spec.steps[0].pause"),
+    "no gate": ({"gates": []}, "spec.gates"),
+    "11 gates": ({"gates": [GATE] * 11}, "spec.gates"),
+    "no metric": ({"gates": [{"max": "1%"}]}, "spec.gates[0].metric"),
+    "an unknown metric": (_gate(metric="throughput"), "spec.gates[1].metric"),
+    "an unknown quantile": (_gate(metric="latencyP42", max="1s"), "spec.gates[1].metric"),
+    "no limit": ({"gates": [{"metric": "errorRate"}]}, "spec.gates[0].max"),
+    "two limits": (_gate(maxIncrease="1%"), "spec.gates[1].max"),
+    "a percentage with a blank": (_gate(max="1 %"), "spec.gates[1].max"),
+    "a fraction of errors": (_gate(max="0.01"), "spec.gates[1].max"),
+    "a number of errors": (_gate(max=1), "spec.gates[1].max"),
+    "more errors than requests": (_gate(max="100.01%"), "spec.gates[1].max"),
+    "negative errors": (_gate(max="-1%"), "spec.gates[1].max"),
+    "errors as a duration": (_gate(max="1s"), "spec.gates[1].max"),
+    "a latency as a percentage": (_gate(metric="latencyP95"), "spec.gates[1].max"),
+    "a latency of nothing": (_gate(metric="latencyP95", max="0s"), "spec.gates[1].max"),
+    "a latency over an hour": (_gate(metric="latencyP95", max="1h1ms"), "spec.gates[1].max"),
+    "a growth in seconds": ({"gates": [{"metric": "latencyP95", "maxIncrease": "1s"}]}, "spec.gates[0].maxIncrease"),
+    "a growth without an end": (
+        {"gates": [{"metric": "latencyP95", "maxIncrease": "1000.01%"}]},
+        "spec.gates[0].maxIncrease",
+    ),
+    "a latency without a quantile": (_gate(metric="latency", max="1s"), "spec.gates[1].quantile"),
+    "a token without a quantile": (_gate(metric="timeToFirstToken", max="1s"), "spec.gates[1].quantile"),
+    "a quantile of errors": (_gate(quantile=0.5), "spec.gates[1].quantile"),
+    "two quantiles": (_gate(metric="latencyP95", max="1s", quantile=0.9), "spec.gates[1].quantile"),
+    "a quantile below the median": (_gate(metric="latency", max="1s", quantile=0.49), "spec.gates[1].quantile"),
+    "a quantile of all": (_gate(metric="latency", max="1s", quantile=1), "spec.gates[1].quantile"),
+    "a quantile as text": (_gate(metric="latency", max="1s", quantile="0.9"), "spec.gates[1].quantile"),
+    "no request at least": (_gate(minRequests=0), "spec.gates[1].minRequests"),
+    "too many requests at least": (_gate(minRequests=1_000_001), "spec.gates[1].minRequests"),
+    "an unknown reaction": ({"onFailure": "Abort"}, "spec.onFailure"),
+    "a bake over a week": ({"bake": "8000h"}, "spec.bake"),
+    "a promotion as text": ({"autoPromote": "true"}, "spec.autoPromote"),
+    "edits some time": ({"applyEdits": "Never"}, "spec.applyEdits"),
+    "a warm-up without requests": ({"warmUp": {"path": "/"}}, "spec.warmUp.requests"),
+    "a warm-up of nothing": ({"warmUp": {"requests": 0}}, "spec.warmUp.requests"),
+    "a warm-up that never ends": ({"warmUp": {"requests": 10_001}}, "spec.warmUp.requests"),
+    "a warm-up of everything at once": ({"warmUp": {"requests": 1, "concurrency": 65}}, "spec.warmUp.concurrency"),
+    "a relative path": ({"warmUp": {"requests": 1, "path": "warmup"}}, "spec.warmUp.path"),
+    "a path to another host": ({"warmUp": {"requests": 1, "path": "//evil.example/"}}, "spec.warmUp.path"),
+    "a path that climbs": ({"warmUp": {"requests": 1, "path": "/a/../../secrets"}}, "spec.warmUp.path"),
+    "a path that climbs encoded": ({"warmUp": {"requests": 1, "path": "/%2e%2e/secrets"}}, "spec.warmUp.path"),
+    "a path with a line feed": ({"warmUp": {"requests": 1, "path": "/a\nHost: b"}}, "spec.warmUp.path"),
+    "a path without an end": ({"warmUp": {"requests": 1, "path": "/" + "a" * 1024}}, "spec.warmUp.path"),
+    "a mirror of nothing": ({"mirror": {"percent": 0, "duration": "1m"}}, "spec.mirror.percent"),
+    "a mirror without an end": ({"mirror": {"percent": 1}}, "spec.mirror.duration"),
+    "a mirror of no time": ({"mirror": {"percent": 1, "duration": "0s"}}, "spec.mirror.duration"),
+    "a mirrored tunnel": ({"mirror": {"percent": 1, "duration": "1m", "methods": ["CONNECT"]}}, "spec.mirror.methods"),
+    "a method twice": ({"mirror": {"percent": 1, "duration": "1m", "methods": ["GET", "GET"]}}, "spec.mirror.methods"),
+    "no method": ({"mirror": {"percent": 1, "duration": "1m", "methods": []}}, "spec.mirror.methods"),
+    "a header without a name": ({"preview": {"header": {"value": "next"}}}, "spec.preview.header.name"),
+    "a header without a value": ({"preview": {"header": {"name": "x-version"}}}, "spec.preview.header.value"),
+    "a header with a colon": ({"preview": {"header": {"name": "x:y", "value": "a"}}}, "spec.preview.header.name"),
+    "a header of two lines": (
+        {"preview": {"header": {"name": "x-y", "value": "a\r\nx-admin: 1"}}},
+        "spec.preview.header.value",
+    ),
+    "a header without an end": (
+        {"preview": {"header": {"name": "x", "value": "a" * 257}}},
+        "spec.preview.header.value",
+    ),
+}
+"""Specs, and the field that a message names."""
+
+
+def a_policy(name: str = "careful", spec: Json | None = None, **fields: Any) -> Json:
+    """Build an UpgradePolicy; keywords are fields of its metadata."""
+    return {
+        "apiVersion": "raybus.io/v1alpha1",
+        "kind": "UpgradePolicy",
+        "metadata": {"name": name, **fields},
+        "spec": deepcopy(CAREFUL if spec is None else spec),
+    }

@@ -4,7 +4,6 @@
 `Killed` raised at any write ends the process; `restart` begins a new one that remembers nothing.
 """
 
-import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -125,7 +124,6 @@ class Harness(Surroundings):
             await self.reconcile()
             self.endpoints_follow()
             await self.reconcile()
-            await asyncio.sleep(0)  # what is read in the background
             self.clock.advance(TICK)
 
     async def until(self, holds: Any, *, seconds: float = 60.0) -> None:

@@ -82,7 +82,7 @@ async def test_a_revert_after_the_bake_builds_a_new_cluster() -> None:
     await harness.run(20)
     harness.apply(config=BLUE, annotations=FOLLOWS)
     await harness.run(1)
-    await harness.until(lambda: harness.is_complete())
+    await harness.until(harness.is_complete)
     assert harness.active != blue
 
 
@@ -92,3 +92,26 @@ async def test_without_a_bake_the_replaced_cluster_gets_its_deadline_at_once() -
     await harness.run(2)
     annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"]["annotations"]
     assert labels.DELETE_AFTER in annotations
+
+
+async def test_all_traffic_moves_after_the_warm_up() -> None:
+    harness, blue = await an_upgrade({"warmUp": {"requests": 12, "path": "/warm"}})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    assert {path for _, path in harness.serve.requests} == {"/warm"}
+    assert len(harness.serve.requests) == 12
+    assert not any(pod.startswith(blue) for pod, _ in harness.serve.requests)
+
+
+async def test_a_failed_warm_up_ends_the_upgrade_and_it_is_not_tried_again() -> None:
+    harness = await a_running_harness(config=BLUE)
+    blue = harness.active
+    harness.serve.refuses_after = 3
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec={"warmUp": {"requests": 12}}, namespace=NAMESPACE))
+    harness.apply(config=GREEN, annotations=FOLLOWS)
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"))
+    sent = len(harness.serve.requests)
+    harness.restart()
+    await harness.run(60)
+    assert (harness.active, harness.pending) == (blue, "")
+    assert len(harness.serve.requests) == sent == 4
+    assert "request 4 of the warm-up was not answered" in harness.message("UpgradeAborted")

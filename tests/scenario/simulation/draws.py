@@ -5,13 +5,16 @@ Everything is drawn before anything runs, so a draw can be made smaller: `withou
 
 import random
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from common import labels
+from common.api.opaque import Json
 from scenario.simulation.boundaries import Fate, Strike
 from scenario.simulation.setting import Setting
 
+POLICY: Final = "drawn"
 STEPS: Final = "NewClusterWithIncrementalUpgrade"
 ANNOTATIONS: Final[dict[str, tuple[str, ...]]] = {
     "raybus.io/max-unavailable-percent": ("0", "20", "50", "99"),
@@ -22,6 +25,25 @@ ANNOTATIONS: Final[dict[str, tuple[str, ...]]] = {
     "raybus.io/revision-history-limit": ("0", "1"),
     "raybus.io/pause": ("false",),
 }
+
+
+POLICIES: Final[dict[str, tuple[Any, ...]]] = {
+    "steps": (
+        [{"weight": 1}, {"weight": 10, "hold": "5s"}, {"weight": 100}],
+        [{"weight": 33, "hold": "2s"}, {"weight": 34}, {"weight": 100, "hold": "3s"}],
+        [{"weight": 50, "hold": "20s"}, {"weight": 100}],
+        [{"weight": 100}],
+    ),
+    "gates": ([{"metric": "errorRate", "max": "5%", "minRequests": 20}],),
+    "onFailure": ("Rollback", "Pause"),
+    "bake": ("0s", "10s", "40s"),
+    "warmUp": ({"requests": 5, "path": "/warm"},),
+    "mirror": ({"percent": 10, "duration": "8s"}, {"percent": 100, "duration": "1s", "methods": ["GET", "POST"]}),
+    "preview": ({"service": True, "header": {"name": "x-version", "value": "next"}},),
+}
+"""Fields of an UpgradePolicy, each drawn by itself."""
+POLICY_SECONDS: Final = 120.0
+"""More than the longest of these takes by itself."""
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +66,8 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     setting: Setting = Setting()
     annotations: dict[str, str] = {}
+    policy: Json | None = None
+    """The spec of the UpgradePolicy that its upgrades follow."""
     has_own_route: bool = False
     has_other_service: bool = False
     is_autoscaled: bool = False
@@ -67,6 +91,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
         parts = [
             f"seed {self.seed}: {self.setting}",
             *(f"{key}={value}" for key, value in self.annotations.items()),
+            *([f"policy {self.policy}"] if self.policy is not None else []),
             *(["a route of the user"] if self.has_own_route else []),
             *(["another service on it"] if self.has_other_service else []),
             *(["autoscaled"] if self.is_autoscaled else []),
@@ -91,11 +116,15 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
     has_route = in_steps and rng.random() < 0.2
     if has_route:
         annotations["raybus.io/http-route"] = "mine"
+    policy = _policy(random.Random(f"policy {seed}"))
+    if policy is not None:
+        annotations[labels.UPGRADE_POLICY] = POLICY
     names = [name for name, needs_steps in faults.items() if in_steps or not needs_steps]
     return Draw(
         seed=seed,
         setting=setting,
         annotations=annotations,
+        policy=policy,
         has_own_route=has_route or (in_steps and rng.random() < 0.1),
         has_other_service=has_route and rng.random() < 0.5,
         is_autoscaled=rng.random() < 0.15,
@@ -120,6 +149,8 @@ def without(draw: Draw) -> Iterator[Draw]:
         yield replace(draw, strikes=draw.strikes[:index] + draw.strikes[index + 1 :])
     for name in draw.annotations:
         yield replace(draw, annotations={key: value for key, value in draw.annotations.items() if key != name})
+    for name in draw.policy or {}:
+        yield replace(draw, policy={key: value for key, value in (draw.policy or {}).items() if key != name})
     if draw.edit_before is not None:
         yield replace(draw, edit_before=None)
     if draw.stops:
@@ -130,6 +161,12 @@ def without(draw: Draw) -> Iterator[Draw]:
         yield replace(draw, has_other_service=False)
     if draw.setting.slow:
         yield replace(draw, setting=msgspec.structs.replace(draw.setting, slow=0.0))
+
+
+def _policy(rng: random.Random) -> Json | None:
+    if rng.random() >= 0.4:
+        return None
+    return {name: rng.choice(values) for name, values in POLICIES.items() if rng.random() < 0.5}
 
 
 def _setting(rng: random.Random, seed: int, kind: str) -> Setting:

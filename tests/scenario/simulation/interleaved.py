@@ -457,6 +457,7 @@ class Interleaved(Sim):
             head.share = weights.get(name, 0) if weights else (100 if name in {selected, self.active} else 0)
             if head.share:
                 head.ongoing_until = now + DRAINS
+            head.answered += head.share / 4
             head.ongoing = 5 if head.ongoing_until > now else 0
             head.move_on()
 

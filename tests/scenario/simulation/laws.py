@@ -268,6 +268,7 @@ def deleted(before: Moment, after: Moment, old: State) -> Iterator[str]:
 _RULES: Final[dict[str, Callable[[Moment, Moment], Iterator[str]]]] = {
     "sum": lambda _, after: rules.sums(after),
     "surge": rules.surge,
+    "steps": rules.steps,
     "created": rules.created,
     "promoted": rules.promoted,
     "switched": rules.switched,

@@ -40,6 +40,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the options allow no step, so that a rollback takes none."""
     follows: bool = True
     """Whether the Gateway follows the route."""
+    steps: tuple[int, ...] = ()
+    """The weights of the UpgradePolicy that the upgrade follows, while it holds."""
     selected: str = ""
     """The cluster that the Serve Service selects."""
     is_going: bool = False
@@ -62,6 +64,20 @@ def violations(before: Moment, after: Moment) -> Iterator[str]:
     yield from promoted(before, after)
     yield from _deleted(before, after)
     yield from switched(before, after)
+
+
+def steps(before: Moment, after: Moment) -> Iterator[str]:
+    """The pending cluster's weight grows to the next step of its policy and no further.
+
+    Exception: the active cluster is sick or does not exist, so that the traffic goes where it is served.
+    """
+    name = after.pending
+    if not after.steps or not name or name != before.pending or before.weights is None or after.weights is None:
+        return
+    old, new = before.weights.get(name, 0), after.weights.get(name, 0)
+    limit = min((each for each in after.steps if each > old), default=WHOLE)
+    if new > limit and after.active in after.clusters and not {after.active, name} & after.sick:
+        yield f"{name} gets {new} percent after {old}, and the next step of its policy is {limit}"
 
 
 def sums(after: Moment) -> Iterator[str]:

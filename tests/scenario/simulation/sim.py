@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from common import errors
+from common import errors, labels
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
@@ -292,10 +292,20 @@ class Sim(Pair):
             is_back=has_service and self.is_rolling_back(),
             may_hurry=self.may_hurry,
             follows=now - self._unfollowed_at > 1,
+            steps=self.steps if has_service else (),
             selected=self.selected(),
             is_going=self.is_going or not has_service,
             gone_for=self._gone_for,
         )
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the weights of the policy that the upgrade follows; none where its user promotes it."""
+        body = self.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, self.pending), {})
+        record = body.get("metadata", {}).get("annotations", {}).get(labels.UPGRADE_POLICY_RECORD)
+        if record is None or labels.PROMOTE in self.service["metadata"].get("annotations", {}):
+            return ()
+        return tuple(each["weight"] for each in msgspec.json.decode(record)["spec"].get("steps", []))
 
     def check(self, actor: str, *, by_hand: bool = False) -> None:
         """Hold the harness against the rules, after a change."""

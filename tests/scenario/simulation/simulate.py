@@ -7,15 +7,16 @@ from typing import Final
 import msgspec
 
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER
+from common.kube.resources import RAY_CLUSTER, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
 from scenario.simulation import draws, edges
-from scenario.simulation.draws import STEPS, Draw, Happening
+from scenario.simulation.draws import POLICY, POLICY_SECONDS, STEPS, Draw, Happening
 from scenario.simulation.faults import POINTS
 from scenario.simulation.interleaved import Interleaved, NeverRests
 from scenario.simulation.sim import Sim
 from scenario.upgrade.harness import BLUE, GREEN, RED
 from support.builders.ray_service import NAMESPACE, a_strategy
+from support.builders.upgrade_policy import a_policy
 
 CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED}
 LONGEST: Final = 1400.0
@@ -73,6 +74,8 @@ async def run(draw: Draw, *, is_traced: bool = False) -> Result:
 
 async def _settle(sim: Interleaved) -> None:
     kind = sim.draw.first_kind or sim.setting.kind
+    if sim.draw.policy is not None:
+        sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, sim.draw.policy, namespace=NAMESPACE))
     sane = a_strategy(surge=50, step=25, interval=1) if kind == STEPS else {"type": kind}
     sim.ask(BLUE, upgradeStrategy=sane)
     for _ in range(120):
@@ -96,7 +99,9 @@ async def _upgrade(sim: Interleaved) -> None:
     if draw.edit_before is not None:
         sim.log("user: the Serve config is edited")
         sim.ask(BLUE, message="edited")
-    while sim.clock.monotonic() - began < min(LONGEST, sim.setting.lasts):
+    while sim.clock.monotonic() - began < min(
+        LONGEST, sim.setting.lasts + (POLICY_SECONDS if draw.policy is not None else 0.0)
+    ):
         for each in under:
             _move(sim, each)
         if not has_begun and sim.clock.monotonic() - began >= (draw.edit_before or 0.0):

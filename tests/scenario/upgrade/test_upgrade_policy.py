@@ -6,7 +6,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
+from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
 from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
 from support.builders.ray_service import NAME, NAMESPACE, a_strategy
@@ -15,6 +15,7 @@ from support.builders.upgrade_policy import a_policy
 CANARY: Json = {"steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]}
 GATED: Json = {**CANARY, "gates": [{"metric": "errorRate", "max": "1%", "minRequests": 100}]}
 FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
+AT = "2026-01-01T12:00:00Z"
 WHOLE_SURGE = a_strategy(surge=100, step=100, interval=1)
 
 
@@ -41,7 +42,9 @@ class Traffic:
         harness.clusters_move_on = move_on
 
 
-async def an_upgrade(spec: Json, *, annotations: Json | None = None, strategy: Json = WHOLE_SURGE) -> tuple[Pair, Traffic]:
+async def an_upgrade(
+    spec: Json, *, annotations: Json | None = None, strategy: Json = WHOLE_SURGE
+) -> tuple[Pair, Traffic]:
     """Return a service with requests whose spec just changed, and the policy that it follows."""
     harness = await a_running_pair(upgradeStrategy=strategy)
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
@@ -272,3 +275,124 @@ async def test_a_forged_record_on_a_cluster_or_in_the_annotations_of_a_service_i
     body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.active)]
     assert labels.UPGRADE_POLICY_RECORD not in body["metadata"]["annotations"]
     assert NAME in body["metadata"]["name"]
+
+
+async def test_the_pending_cluster_is_warmed_up_before_its_first_traffic() -> None:
+    harness, _ = await an_upgrade({**CANARY, "warmUp": {"requests": 30, "path": "/warm", "concurrency": 4}})
+    green = harness.pending
+    await at_weight(harness, 10)
+    assert len(harness.serve.requests) == 30
+    assert {path for _, path in harness.serve.requests} == {"/warm"}
+    assert {pod for pod, _ in harness.serve.requests} == {f"{green}-head", f"{green}-worker"}
+    await harness.until(harness.is_complete, seconds=200)
+    assert len(harness.serve.requests) == 30
+
+
+async def test_a_failed_warm_up_ends_the_upgrade_before_any_traffic() -> None:
+    harness, traffic = await an_upgrade({**CANARY, "warmUp": {"requests": 30}})
+    blue, green = harness.active, harness.pending
+    harness.serve.refuses_after = 10
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.run(60)
+    assert (harness.active, harness.pending) == (blue, "")
+    assert traffic.sent.get(green, 0) == 0
+    assert "request 11 of the warm-up was not answered" in harness.message("UpgradeAborted")
+
+
+PREVIEW: Json = {"preview": {"service": True, "header": {"name": "x-raybus-version", "value": "next"}}}
+MIRROR: Json = {"mirror": {"percent": 10, "duration": "30s"}}
+
+
+def route(harness: Pair, role: str) -> Json | None:
+    return harness.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-{role}-httproute"))
+
+
+def preview_service(harness: Pair) -> Json | None:
+    return harness.kube.objects.get((SERVICE.kind, NAMESPACE, f"{NAME}-preview-svc"))
+
+
+async def test_a_preview_reaches_the_pending_cluster_until_the_promotion() -> None:
+    harness, _ = await an_upgrade({**PREVIEW, "steps": [{"weight": 25, "pause": {}}, {"weight": 100}]})
+    green = harness.pending
+    await at_weight(harness, 25)
+    found, service = route(harness, "preview"), preview_service(harness)
+    assert found is not None
+    assert service is not None
+    assert service["spec"]["selector"] == {labels.CLUSTER: green, labels.SERVE: "true"}
+    (rule,) = found["spec"]["rules"]
+    assert rule["matches"] == [
+        {
+            "path": {"type": "PathPrefix", "value": "/"},
+            "headers": [{"type": "Exact", "name": "x-raybus-version", "value": "next"}],
+        }
+    ]
+    assert [each["name"] for each in rule["backendRefs"]] == [f"{green}-serve-svc"]
+    annotate(harness, **{labels.APPROVED_STEP: f"{green}/25"})
+    await harness.until(harness.is_complete)
+    await harness.run(5)
+    assert (route(harness, "preview"), preview_service(harness)) == (None, None)
+
+
+@pytest.mark.parametrize("end", [{labels.ABORT: "true"}, None])
+async def test_a_preview_ends_with_an_abort_and_with_a_suspend(end: Json | None) -> None:
+    harness, _ = await an_upgrade({**PREVIEW, "steps": [{"weight": 25, "pause": {}}, {"weight": 100}]})
+    await at_weight(harness, 25)
+    assert route(harness, "preview") is not None
+    if end is not None:
+        annotate(harness, **end)
+    else:
+        harness.apply(config=GREEN, upgradeStrategy=WHOLE_SURGE, annotations=FOLLOWS, suspend=True)
+    await harness.until(lambda: route(harness, "preview") is None and preview_service(harness) is None, seconds=60)
+
+
+async def test_requests_are_mirrored_before_the_first_traffic_and_for_as_long_as_the_policy_says() -> None:
+    harness, traffic = await an_upgrade({**CANARY, **MIRROR})
+    blue, green = harness.active, harness.pending
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    began = harness.clock.monotonic()
+    found = route(harness, "mirror")
+    assert found is not None
+    (rule,) = found["spec"]["rules"]
+    assert [each["method"] for each in rule["matches"]] == ["GET"]
+    assert [each["name"] for each in rule["backendRefs"]] == [f"{blue}-serve-svc"]
+    assert rule["filters"][0]["requestMirror"]["percent"] == 10
+    assert rule["filters"][0]["requestMirror"]["backendRef"]["name"] == f"{green}-serve-svc"
+    await harness.run(20)
+    harness.restart()
+    assert traffic.sent.get(green, 0) == 0
+    await at_weight(harness, 10)
+    assert 29 <= harness.clock.monotonic() - began < 40
+    assert route(harness, "mirror") is None
+    await harness.until(harness.is_complete, seconds=100)
+    created = [each for each in harness.kube.requests if str(each) == f"create HTTPRoute {NAME}-mirror-httproute"]
+    assert len(created) == 1
+
+
+async def test_a_mirror_never_keeps_requests_at_a_cluster_that_died() -> None:
+    harness, _ = await an_upgrade({**CANARY, **MIRROR})
+    blue = harness.active
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    await harness.run(2)
+    lost = {
+        "type": "HeadPodReady",
+        "status": "False",
+        "reason": "HeadPodNotFound",
+        "message": "",
+        "lastTransitionTime": AT,
+    }
+    harness.kube.set_status(RAY_CLUSTER, NAMESPACE, blue, {"state": "", "conditions": [lost]})
+    await harness.until(lambda: harness.weights.get(blue) == 0, seconds=20)
+    await harness.run(0.5)
+    assert route(harness, "mirror") is None
+
+
+async def test_a_version_that_fails_on_mirrored_requests_gets_no_traffic() -> None:
+    harness, traffic = await an_upgrade({**GATED, **MIRROR})
+    green = harness.pending
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    head = harness.serve.head(f"{green}-head-svc")
+    for _ in range(20):
+        head.answered, head.failed = head.answered + 20, head.failed + 10
+        await harness.run(2)
+    assert harness.condition("UpgradeAborted") == ("True", "GateFailed")
+    assert traffic.sent.get(green, 0) == 0

@@ -38,6 +38,7 @@ _STALLS: Final = (
     "QuotaExceeded",
     "ApplicationNotReady",
     "GatewayNotReady",
+    "GateInconclusive",
     "ProgressDeadlineExceeded",
 )
 SERVICES: Final = {
@@ -52,10 +53,10 @@ SERVICES: Final = {
     "RollbackInProgress": Meaning("Traffic returns to the active cluster, in steps.", ("DesiredClusterSpecChanged", *_GOING)),
     "Suspending": Meaning("raybus is deleting all objects of the service.", ("SuspendRequested", *_GOING)),
     "Suspended": Meaning("All objects of the service are deleted.", ("SuspendComplete", "RayServiceResumed")),
-    "UpgradePaused": Meaning("The upgrade is paused.", ("PauseRequested", "ProgressDeadlineExceeded", "PauseOver"), is_ours=True),
+    "UpgradePaused": Meaning("The upgrade is paused.", ("PauseRequested", "PausedByPolicy", "GateFailed", "InvalidUpgradePolicy", "ProgressDeadlineExceeded", "PauseOver"), is_ours=True),
     "UpgradeStalled": Meaning("The upgrade made no progress within its deadline.", _STALLS, is_ours=True),
     "UpgradeAborted": Meaning(
-        "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "ProgressDeadlineExceeded"), is_ours=True
+        "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "GateFailed", "ProgressDeadlineExceeded"), is_ours=True
     ),
     "InvalidAnnotations": Meaning("An annotation has an invalid value; the message lists the valid values.", ("InvalidValue",), is_ours=True),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from aiohttp import web
 from common import errors
 from common.api.opaque import Json
 from common.clock import Clock
-from common.ray.dashboard import METRICS, TOKEN_HEADER, Target
+from common.ray.dashboard import METRICS, PROXY_HEALTH, TOKEN_HEADER, Target
 from common.ray.ongoing import Ongoing
 
 MISSING = "missing"
@@ -152,6 +152,10 @@ class FakeServe:
         """Every read (GET) and config (PUT) with its token."""
         self.checked: list[Target] = []
         """Proxies with a health check."""
+        self.requests: list[tuple[str, str]] = []
+        """Requests of applications, by pod and path."""
+        self.refuses_after: int | None = None
+        """How many of them are answered; None for all."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
         self.next_puts: list[str] = []
@@ -167,6 +171,8 @@ class FakeServe:
         self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
     ) -> bytes:
         del most, seconds
+        if target.ip and path not in {METRICS, PROXY_HEALTH}:
+            return self._of_application(target, path)
         if target.ip:
             return self._of_metrics(target) if path == METRICS else self._of_proxy(target)
         fake = self._reachable(target.name)
@@ -204,6 +210,12 @@ class FakeServe:
             raise errors.Unavailable(f"the proxy of {pod.name} answered 500 Internal Server Error: unhealthy")
         return b"success"
 
+    def _of_application(self, pod: Target, path: str) -> bytes:
+        self.requests.append((pod.name, path))
+        if self.refuses_after is not None and len(self.requests) > self.refuses_after:
+            raise errors.Unavailable(f"{pod.name} answered 500 Internal Server Error: no such model")
+        return b"{}"
+
     def _of_metrics(self, pod: Target) -> bytes:
         cluster = pod.name.rpartition("-")[0]
         head = self.head(f"{cluster}-head-svc")
@@ -211,9 +223,10 @@ class FakeServe:
         if count is None:
             raise errors.Unavailable(f"{pod.name} answered 500 Internal Server Error: boom")
         is_head = pod.name.endswith("-head")
+        counts = {"200": head.answered - head.failed, "500": head.failed}
         requests = [
-            f'ray_serve_num_http_requests_total{{route="/",method="GET",status_code="200"}} {int(head.answered)}.0',
-            f'ray_serve_num_http_error_requests_total{{route="/",method="GET",error_code="500"}} {int(head.failed)}.0',
+            f'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{code}"}} {int(count)}.0'
+            for code, count in counts.items()
         ]
         in_flight = exposition(Ongoing(proxies=count) if isinstance(count, int) else count)
         return in_flight + "\n".join([*(requests if is_head else []), ""]).encode()

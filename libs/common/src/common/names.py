@@ -49,6 +49,21 @@ def grpc_route(service: str) -> str:
     return f"{service}-grpcroute"
 
 
+def preview_route(service: str) -> str:
+    """Return the name of the HTTPRoute of previews."""
+    return f"{service}-preview-httproute"
+
+
+def mirror_route(service: str) -> str:
+    """Return the name of the HTTPRoute of mirrored requests."""
+    return f"{service}-mirror-httproute"
+
+
+def preview_service(service: str) -> str:
+    """Return the name of the Service of previews."""
+    return f"{service}-preview-svc"
+
+
 def headless_service(cluster: str) -> str:
     """Return the name of the headless Service of multi-host workers."""
     return f"{cluster}-headless"

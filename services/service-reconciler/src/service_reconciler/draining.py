@@ -49,13 +49,9 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
         uid = cluster.metadata.uid
         if cluster.metadata.deletion_timestamp is not None:
             continue
-        if cluster is observed.baking and now < (baked_at := _baked_at(observed, now=now)):
-            later.append(baked_at)
-            unmarked.add(uid)
-            continue
-        if (sender := observed.requests_from(cluster.metadata.name)) is not None:
-            kept += _kept(observed, cluster, sender, now=now)
-            later.append(now + dangling.RECHECK)
+        if (until := _kept_until(observed, cluster, now=now)) is not None:
+            kept += _kept(observed, cluster, now=now)
+            later.append(until)
             unmarked.add(uid)
             continue
         draining = next((each for each in observed.draining if each.cluster.metadata.uid == uid), None)
@@ -82,13 +78,17 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     return Plan(actions=chained, requeue_at=min(later, default=None))
 
 
-def _baked_at(observed: Observed, *, now: datetime) -> datetime:
-    """Return until when the replaced cluster stays whole."""
+def _kept_until(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
+    """Return when to reconsider a cluster that stays as it is: it gets requests, or its upgrade's bake lasts. None for any other."""
+    if observed.requests_from(cluster.metadata.name) is not None:
+        return now + dangling.RECHECK
     policy = None if observed.active is None else upgrade_policy.of_cluster(observed.active.cluster)
     since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
-    if policy is None or since is None or since > now + SKEW:  # the clock was set back since
-        return now
-    return since + policy.bake
+    if (
+        cluster is not observed.baking or policy is None or since is None or since > now + SKEW
+    ):  # the clock was set back since
+        return None
+    return since + policy.bake if now < since + policy.bake else None
 
 
 def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
@@ -97,8 +97,10 @@ def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> De
     return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name))
 
 
-def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
+def _kept(observed: Observed, cluster: RayCluster, *, now: datetime) -> list[Action]:
     """Stop the clock of a cluster that gets requests, and report it if traffic-manager and the Gateway should have ended that."""
+    if (sender := observed.requests_from(cluster.metadata.name)) is None:
+        return []
     actions: list[Action] = []
     held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in cluster.metadata.annotations]
     if held:

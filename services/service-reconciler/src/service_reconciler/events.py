@@ -29,6 +29,7 @@ CLUSTER_DELETED: Final = Report("Delete", "RayCluster", "the RayCluster {}")
 CLUSTER_SUSPENDED: Final = Report("Delete", "RayCluster", "the RayCluster {} during suspend")
 SERVICE_CREATED: Final = Report("Create", "Service", "the service {}", end=", ")
 SERVICE_UPDATED: Final = Report("Update", "Service", "the service {}", end=", ")
+SERVICE_DELETED: Final = Report("Delete", "Service", "the Service {}")
 SERVICE_SUSPENDED: Final = Report("Delete", "Service", "the Service {} during suspend")
 HEAD_LABELLED: Final = Report("Update", "HeadPodServeLabel", 'the serve label to "{}" for the Head Pod {}')
 STATUS_REFUSED: Final = ActionEvents(

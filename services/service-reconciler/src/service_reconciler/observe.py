@@ -24,13 +24,14 @@ from common.ray import ongoing, owner, poll_interval, service_ports, submit
 from common.ray.config_writer import Revisions
 from common.ray.serve_api import ServeApi, address, read_ahead
 from common.ray.view import dashboard_service, head_is_ready, verify_identity
-from common.upgrade.policy import WarmUpProgress
-from common.upgrade.warm_up import WarmUps
+from common.runtime.background import Background
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import policy as upgrade_policy
 from common.upgrade import gateways, traffic_record, weighted_route
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.policy import WarmUpProgress
+from common.upgrade.warm_up import WarmUps
 from service_reconciler import decided, validation
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.policies import Policies
@@ -54,8 +55,16 @@ IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(
-        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, config: Config, clock: Clock
+    def __init__(  # noqa: PLR0913  (what it reads from)
+        self,
+        cache: Cache,
+        kube: Kube,
+        serve: ServeApi,
+        revisions: Revisions,
+        *,
+        config: Config,
+        clock: Clock,
+        background: Background,
     ) -> None:
         self._cache = cache
         self._lookup = Lookup(kube, cache, clock)
@@ -63,7 +72,7 @@ class Observer:
         self._serve = serve
         self._revisions = revisions
         self._policies = Policies(kube)
-        self._warm_ups = WarmUps(serve)
+        self._warm_ups = WarmUps(serve, background)
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking: dict[str, datetime] = {}
@@ -119,9 +128,9 @@ class Observer:
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
-        return msgspec.structs.replace(observed, warm_up=self._warm_up(observed))
+        return msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
 
-    def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
+    async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return how far the warm-up of a cluster is that is to take over all traffic, and begin it when that is all it lacks."""
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
@@ -130,7 +139,7 @@ class Observer:
             return None
         pods = (each for each in pending.pods if each.metadata.labels.get(labels.SERVE) == "true")
         proxies = [address(each, "serve", ports.SERVE) for each in pods if each.is_running_and_ready]
-        return self._warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
+        return await self._warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)

@@ -188,7 +188,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if policy is None or policy.bake <= timedelta(0):
             return None
         marks = {labels.DELETE_AFTER, labels.DRAINING_SINCE}
-        whole = (each for each in self.unneeded if each.metadata.name == old and not marks & each.metadata.annotations.keys())
+        whole = (
+            each for each in self.unneeded if each.metadata.name == old and not marks & each.metadata.annotations.keys()
+        )
         return next((each for each in whole if each.metadata.deletion_timestamp is None), None)
 
     @property

@@ -153,6 +153,9 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
         *_growth(found),
         *sent,
         *serving.shared_labels(observed),
+        *serving.preview(
+            observed, is_wanted=decision.step is Step.KEEP and decision.rollback is None and bool(names.pending)
+        ),
         *switch.actions,
         *upgrade_events.before(observed, names, status, now=now),
     )

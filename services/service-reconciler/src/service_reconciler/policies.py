@@ -49,7 +49,9 @@ class Policies:
         if (why := illegal_name(UPGRADE_POLICY, name)) is not None:
             return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
-            return msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, service.metadata.namespace, name), type=_Policy)
+            return msgspec.json.decode(
+                await self._kube.get(UPGRADE_POLICY, service.metadata.namespace, name), type=_Policy
+            )
         except errors.NotFound:
             remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
             return _refused(name, f"does not exist in namespace {service.metadata.namespace}; {remedy}")
@@ -66,7 +68,9 @@ class Policies:
         defaults = [each for each in found if each.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"]
         if len(defaults) > 1:
             named = ", ".join(sorted(each.metadata.name for each in defaults)[:10])
-            return _refused(named, f"are both the default of the namespace; leave {labels.DEFAULT_POLICY} on one of them")
+            return _refused(
+                named, f"are both the default of the namespace; leave {labels.DEFAULT_POLICY} on one of them"
+            )
         return next(iter(defaults), None)
 
 

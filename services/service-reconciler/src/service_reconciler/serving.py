@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels
+from common import labels, names
 from common.api.core import Pod, Service
 from common.api.event import warning
 from common.api.opaque import Body
@@ -21,7 +21,7 @@ from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
 from common.ray import owner, serve_status
 from common.ray.view import CHECKS_KEPT
-from common.runtime.actions import Action, ActionEvents, Create, Patch
+from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch
 from service_reconciler import events
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
@@ -58,6 +58,27 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
             return _refused(EventReason.SERVICE_NOT_OWNED, text)
     writes = (_write(have, want) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
+
+
+def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
+    """Return what makes the Service of previews select the pending cluster, or takes it away."""
+    service, pending, policy = observed.service, observed.pending, observed.policy
+    name = names.preview_service(service.metadata.name)
+    have = next((each for each in observed.services if each.metadata.name == name), None)
+    if (
+        is_wanted
+        and pending is not None
+        and policy is not None
+        and policy.preview is not None
+        and policy.preview.service
+    ):
+        want = services.preview(service, pending.name, config=pending.cluster.raw_spec)
+        write = _write(have, want) if want["spec"]["ports"] else None
+        return [] if write is None else [msgspec.structs.replace(write, is_side=True)]
+    if have is None or have.metadata.deletion_timestamp is not None or not owner.owns(service.metadata, have.metadata):
+        return []
+    report = events.SERVICE_DELETED.of(have.metadata.namespaced_name)
+    return [Delete(resource=SERVICE, name=name, uid=have.metadata.uid, events=report, is_side=True)]
 
 
 def _refused(event: EventReason, text: str) -> Switch:

@@ -24,6 +24,7 @@ from common.ray.owner import keys_of
 from common.ray.revision import Revision
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
+from common.runtime.background import Background
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
@@ -71,7 +72,8 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    observer = Observer(cache, kube, serve, revisions, config=config, clock=clock)
+    background = Background()
+    observer = Observer(cache, kube, serve, revisions, config=config, clock=clock, background=background)
     executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(
         executor, ConfigWriter(serve, revisions), kube=kube, reads=observer, publisher=Publisher(bus, clock)
@@ -90,6 +92,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         reconciler=Reconciler(observer.observe, make_plan, execution.execute),
         cache=cache,
         events=events,
+        background=background,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,
     )

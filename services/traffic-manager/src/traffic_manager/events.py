@@ -20,6 +20,7 @@ class EventReason(StrEnum):
     ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     TRAFFIC_SHIFTED = "TrafficShifted"
     GATE_FAILED = "GateFailed"
+    MIRROR_UNSUPPORTED = "MirrorUnsupported"
     TRAFFIC_NOT_CARRIED = "TrafficNotCarried"
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"
 

@@ -29,13 +29,14 @@ from common.ray.config_writer import Revisions
 from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi, read_ahead
 from common.ray.view import dashboard_service, head_is_ready, verify_identity
-from common.upgrade.warm_up import WarmUps
+from common.runtime.background import Background
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.traffic_record import WHOLE, Record
+from common.upgrade.warm_up import WarmUps
 from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health
 from traffic_manager.windows import Windows
@@ -55,15 +56,24 @@ ABSENT: Final = 30.0
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        kube: Kube,
+        serve: ServeApi,
+        revisions: Revisions,
+        *,
+        clock: Clock,
+        background: Background,
+    ) -> None:
         self._cache = cache
         self._kube = kube
         self._serve = serve
         self._revisions = revisions
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
-        self._windows = Windows(serve, clock)
-        self._warm_ups = WarmUps(serve)
+        self._windows = Windows(serve, background, clock)
+        self._warm_ups = WarmUps(serve, background)
         self._fetched: set[Key] = set()
         self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
@@ -166,6 +176,8 @@ class Observer:
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
+            preview_route=self._cache.get(HttpRoute, key.namespace, names.preview_route(key.name)),
+            mirror_route=self._cache.get(HttpRoute, key.namespace, names.mirror_route(key.name)),
             unknown_kinds=frozenset(each for each in OPTIONAL_KINDS if self._is_absent(meta, each)),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
@@ -174,7 +186,7 @@ class Observer:
             name: self._cache.get(RayCluster, key.namespace, name) for name in record.clusters if name not in held
         }
         own = [each for each in others.values() if each is not None and owner.may_control(meta, each.metadata)]
-        observed = self._with_policy(observed, record)
+        observed = await self._with_policy(observed, record)
         return msgspec.structs.replace(
             observed,
             active=self._remembered(active, record, now=now),
@@ -250,7 +262,7 @@ class Observer:
         given = revision.current(records, view.serve.details)
         return msgspec.structs.replace(view, strategy={} if given is None else given.upgrade_strategy)
 
-    def _with_policy(self, observed: Observed, record: Record) -> Observed:
+    async def _with_policy(self, observed: Observed, record: Record) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
         if observed.pair is None:
             return observed
@@ -263,10 +275,10 @@ class Observer:
         warm_up = window = None
         if share.weight == 0 and policy.warm_up is not None and health.ready_capacity(pending, share.capacity) > 0:
             proxies = list(self._nodes(pending, "serve", ports.SERVE).values())
-            warm_up = self._warm_ups.of(meta.uid, proxies, policy.warm_up)
-        if share.weight > 0 and policy.gates:
+            warm_up = await self._warm_ups.of(meta.uid, proxies, policy.warm_up)
+        if policy.gates and (share.weight > 0 or observed.mirror_route is not None):
             exporters = (self._nodes(each, "metrics", ports.METRICS) for each in (active, pending))
-            window = self._windows.of(meta.uid, *exporters, moved_at=share.moved_at)
+            window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at)
         return msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
 
     def _nodes(self, view: ClusterView, name: str, default: int) -> dict[str, Target]:

@@ -73,6 +73,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     clusters: frozenset[str] = frozenset()
     """All RayClusters of the RayService by name, unneeded ones included."""
     grpc_route: GrpcRoute | None = None
+    preview_route: HttpRoute | None = None
+    mirror_route: HttpRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
     """Kinds of the Gateway API that the API server lately did not know."""
     others: tuple[ClusterView, ...] = ()

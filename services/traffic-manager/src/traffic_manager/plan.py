@@ -22,7 +22,7 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
-from traffic_manager import options, routing, serving
+from traffic_manager import options, routing, serving, side_routes
 from traffic_manager.events import EventReason
 from traffic_manager.migration import progression as progressions
 from traffic_manager.migration import step, weights
@@ -33,6 +33,10 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.serving import BACKENDS, MoveCapacity
 from traffic_manager.status import health, traffic_record
 
+MIRRORS_ALL: Final = (
+    "Requests are not mirrored: the CRD of HTTPRoute is older than Gateway API v1.3 and would have all of them copied; "
+    "install a newer one"
+)
 STARTING: Final = timedelta(seconds=1)
 WATCHED: Final = timedelta(seconds=1)
 """How often clusters are asked that share the traffic."""
@@ -45,18 +49,21 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     if observed.service.metadata.deletion_timestamp is not None:
         return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
     if observed.is_true("Suspending") or observed.is_true("Suspended"):
-        return Plan(actions=routing.removal(observed), note="the service is suspended")
+        gone = (*side_routes.removal(observed), *routing.removal(observed))
+        return Plan(actions=gone, note="the service is suspended")
     if (due := routing.overwrite_due(observed, now=now)) is not None:
         note = "somebody replaces our backends again and again"
         return Plan(actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note)
     if not observed.is_spec_observed:
         return _unobserved(observed, now=now)
     if not observed.is_incremental:
-        is_unrouted = Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
+        gone = (*side_routes.removal(observed), *routing.released(observed))
+        is_unrouted = Plan(actions=gone, note="its traffic needs no weighted route")
         return _left_behind(observed, now=now) if routing.is_left_behind(observed) else is_unrouted
     # with two clusters weights follow proven capacity: a cluster without its Service has none; a single cluster gets all at once
     chain = MAIN if observed.pair is None else BACKENDS
     before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
+    before += side_routes.removal(observed) if observed.pair is None else ()
     if observed.pair is not None:
         plan = _upgrading(observed, observed.pair, now=now)
     elif observed.sole is not None:
@@ -171,7 +178,13 @@ class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, Share]
     migration: Migration
     policy: Policy
-    judged: Judgement | None = None
+    progression: Progression | None = None
+    """What an UpgradePolicy makes of it."""
+
+    @property
+    def judged(self) -> Judgement | None:
+        """Return what is recorded of the gates with the next write."""
+        return None if self.progression is None else self.progression.judged
 
 
 def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> _Upgrade:
@@ -187,15 +200,15 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     old = traffic_record.share(record, active.cluster.metadata, rest)
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     shares = {active.name: old, pending.name: new}
-    policy = options.policy(observed, controls, direction)
-    progression: Progression | None = None
-    if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:
-        progression = progressions.of(observed, observed.policy, policy, new, controls)
-        policy = progression.policy
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity(views, sides, direction)
+    policy = options.policy(observed, controls, direction)
+    progression: Progression | None = None
+    if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:
+        progression = progressions.of(observed, observed.policy, policy, sides[1], controls, now=now)
+        policy = progression.policy
     if progression is not None and progression.leaves:
         why = f"the gate {progression.judged.failed}"
         sides = sides[0], msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why)
@@ -210,8 +223,7 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         changed_at=record.changed_at,
         is_mirrored=traffic_record.numbers(shares).items() <= mirror.items(),
     )
-    judged = None if progression is None else progression.judged
-    return _Upgrade(views=views, shares=shares, migration=migration, policy=policy, judged=judged)
+    return _Upgrade(views=views, shares=shares, migration=migration, policy=policy, progression=progression)
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
@@ -238,16 +250,31 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     is_frozen = not is_forward or not observed.is_spec_observed
     parts = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
     sent = serving.submissions(observed, parts, now=now)
+    beside = _side_routes(observed, found)
     if routed or sent:
         note = "the route and the Serve configs come first"
-        return Plan(actions=(*stranded, *routed, *sent), requeue_at=soon, note=note)
+        return Plan(actions=(*stranded, *routed, *sent, *beside), requeue_at=soon, note=note)
     next_step = step.decide(m, policy, now=now) if observed.is_spec_observed else guarded or step.HOLD
     actions = _stepped(observed, found, next_step, now=now)
     if not actions and not is_frozen and not policy.may_progress:
         note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
         actions = (EmitEvent(event=warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)),)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
-    return Plan(actions=(*stranded, *actions), requeue_at=requeue_at, note=next_step.note)
+    return Plan(actions=(*stranded, *actions, *beside), requeue_at=requeue_at, note=next_step.note)
+
+
+def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
+    """Return the writes of the routes for previews and mirrored requests."""
+    m, progression, policy = found.migration, found.progression, observed.policy
+    is_shown = progression is not None and not progression.leaves and m.pending.ready > 0
+    percent = 0
+    if progression is not None and progression.mirrors and policy is not None and policy.mirror is not None:
+        percent = min(policy.mirror.percent, m.pending.proven)
+    wanted = policy.preview if is_shown and policy is not None else None
+    if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
+        unsupported = EmitEvent(event=warning(EventReason.MIRROR_UNSUPPORTED, "Upgrade", MIRRORS_ALL))
+        return (*side_routes.preview(observed, wanted), *side_routes.mirror(observed, 0), unsupported)
+    return (*side_routes.preview(observed, wanted), *side_routes.mirror(observed, percent))
 
 
 def _in_parity(
@@ -308,7 +335,8 @@ def _stepped(observed: Observed, found: _Upgrade, next_step: step.Step, *, now: 
         }
         routed = routing.writes(observed, moved, found.views, now=now, judged=found.judged)
         note = f"{active.name} gets {split.active} and {pending.name} {split.pending} percent: {split.note}"
-        return (*routed, EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))) if routed else ()
+        shifted = EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))
+        return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
     if (split := next_step.capacities) is None:
         return ()
     wanted = [(pending, split.pending), (active, split.active)]

@@ -18,6 +18,7 @@ from common.ray import request_metrics
 from common.ray.dashboard import Target
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import ServeApi
+from common.runtime.background import Background
 from traffic_manager.observed import Window
 
 AGE: Final = 5.0
@@ -63,13 +64,14 @@ class _Upgrade(msgspec.Struct):
 class Windows:
     """Reads the counters of clusters that share the traffic."""
 
-    def __init__(self, serve: ServeApi, clock: Clock) -> None:
+    def __init__(self, serve: ServeApi, background: Background, clock: Clock) -> None:
         self._serve = serve
+        self._background = background
         self._clock = clock
         self._upgrades: OrderedDict[str, _Upgrade] = OrderedDict()
         """By the uid of the pending cluster."""
 
-    def of(self, uid: str, active: Nodes, pending: Nodes, *, moved_at: datetime | None) -> Window | None:
+    async def of(self, uid: str, active: Nodes, pending: Nodes, *, moved_at: datetime | None) -> Window | None:
         """Return what is known of an upgrade, by the uid of its pending cluster, whose weight changed at `moved_at`; and read on."""
         held = self._upgrades.setdefault(uid, _Upgrade())
         self._upgrades.move_to_end(uid)
@@ -81,7 +83,7 @@ class Windows:
         is_idle = held.task is None or held.task.done()
         if is_idle and (held.read_at is None or self._clock.monotonic() - held.read_at >= AGE):
             held.read_at = self._clock.monotonic()
-            held.task = asyncio.create_task(self._read(held, active, pending))
+            held.task = await self._background.start(self._read(held, active, pending))
         return Window(active=held.active.answered, pending=held.pending.answered) if held.is_read else None
 
     def forget(self, uid: str) -> None:

@@ -20,6 +20,7 @@ from common.ray.owner import keys_of
 from common.ray.revision import Revision
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
+from common.runtime.background import Background
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
@@ -54,7 +55,8 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     serve = ServeApi(dashboard, kube, clock)
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    observer = Observer(cache, kube, serve, revisions, clock=clock)
+    background = Background()
+    observer = Observer(cache, kube, serve, revisions, clock=clock, background=background)
     executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(executor, ConfigWriter(serve, revisions), reads=observer)
 
@@ -71,6 +73,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
         guard=Reconciler(observer.observe_directly, make_guard_plan, execution.execute),
         cache=cache,
         events=events,
+        background=background,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,
     )

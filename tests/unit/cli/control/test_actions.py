@@ -13,6 +13,8 @@ from support.builders.snapshots import BLUE, READY, UPGRADING, a_condition, a_re
 
 PAUSE, ABORT, PROMOTE = "raybus.io/pause", "raybus.io/abort", "raybus.io/promote"
 DEADLINE = "ProgressDeadlineExceeded"
+GATE = "GateFailed"
+APPROVED = "raybus.io/approved-step"
 
 
 def _resting(*conditions: dict[str, object], **annotations: str) -> RayService:
@@ -27,6 +29,18 @@ def _upgrading(*conditions: dict[str, object], **annotations: str) -> RayService
     return ray_service.decode(body)
 
 
+def _paused_at(weight: int | None) -> RayService:
+    body = a_service(
+        READY,
+        UPGRADING,
+        a_condition("UpgradePaused", reason="PausedByPolicy"),
+        active=a_side(BLUE),
+        pending={**a_side("demo-green"), "trafficRoutedPercent": weight},
+        generation=3,
+    )
+    return ray_service.decode(body)
+
+
 def _promoted() -> RayService:
     return ray_service.decode(a_service(READY, active=a_side("demo-green")))
 
@@ -37,6 +51,16 @@ def _promoted() -> RayService:
         pytest.param(actions.pause, _upgrading(), {PAUSE: "true"}, id="pause"),
         pytest.param(actions.pause, _resting(), {PAUSE: "true"}, id="pause before an upgrade"),
         pytest.param(actions.resume, _upgrading(pause="true"), {PAUSE: None}, id="resume"),
+        pytest.param(actions.resume, _paused_at(25), {APPROVED: "demo-green/25"}, id="resume what a policy paused"),
+        pytest.param(
+            actions.resume, _paused_at(None), {APPROVED: "demo-green/100"}, id="resume before all moves at once"
+        ),
+        pytest.param(
+            actions.promote,
+            _resting(a_condition("UpgradeAborted", reason=GATE)),
+            {PROMOTE: "3"},
+            id="promote after a failed gate",
+        ),
         pytest.param(actions.promote, _upgrading(), {PROMOTE: "3"}, id="promote this generation"),
         pytest.param(
             actions.promote, _upgrading(pause="true"), {PROMOTE: "3", PAUSE: None}, id="promote what is paused"
@@ -67,6 +91,18 @@ def test_a_verb_writes(
             _upgrading(a_condition("UpgradePaused", reason=DEADLINE)),
             "paused by its deadline",
             id="resume what a deadline paused",
+        ),
+        pytest.param(
+            actions.resume,
+            _upgrading(a_condition("UpgradePaused", reason=GATE)),
+            "paused by a gate that failed",
+            id="resume what a gate paused",
+        ),
+        pytest.param(
+            actions.retry,
+            _resting(a_condition("UpgradeAborted", reason=GATE)),
+            "aborted by a gate of its UpgradePolicy",
+            id="retry what a gate aborted",
         ),
         pytest.param(actions.promote, _resting(), "no upgrade to promote", id="promote nothing"),
         pytest.param(

@@ -11,8 +11,11 @@ import msgspec
 from common import conditions, errors, labels
 from common.api.ray_service import RayService
 from common.upgrade import controls as upgrade_controls
+from common.upgrade.traffic_record import WHOLE
 
 DEADLINE: Final = "ProgressDeadlineExceeded"
+GATE: Final = "GateFailed"
+BY_POLICY: Final = "PausedByPolicy"
 PAUSED: Final = "UpgradePaused"
 
 
@@ -58,6 +61,13 @@ def resume(service: RayService) -> Action:
             f"the upgrade is paused by its deadline ({labels.ON_DEADLINE}: Pause): correct the cause ('raybus explain {name}'), "
             f"then 'raybus promote {name}', or set {labels.ON_DEADLINE} to Wait"
         )
+    if not is_asked and held is not None and held.status == "True" and held.reason == GATE:
+        raise errors.Rejected(
+            f"the upgrade is paused by a gate that failed ('raybus explain {name}'): 'raybus abort {name}' rolls it back, "
+            f"'raybus promote {name}' continues without gates"
+        )
+    if not is_asked and held is not None and held.status == "True" and held.reason == BY_POLICY:
+        return _approval(service)
     if not is_asked:
         raise errors.Rejected(f"RayService {name} is not paused; see 'raybus get rayservice {name}'")
     return Action(
@@ -68,11 +78,23 @@ def resume(service: RayService) -> Action:
     )
 
 
+def _approval(service: RayService) -> Action:
+    """End the pause of an UpgradePolicy; later pauses of the same upgrade still hold."""
+    pending = service.status.pending_service_status
+    weight = WHOLE if pending.traffic_routed_percent is None else pending.traffic_routed_percent
+    return Action(
+        annotations={labels.APPROVED_STEP: f"{pending.ray_cluster_name}/{weight}"},
+        effect="resumed",
+        note=f"the pause at {weight} percent of the traffic ends",
+        is_done=lambda later: not conditions.is_true(later.status.conditions, PAUSED),
+    )
+
+
 def promote(service: RayService) -> Action:
     """Skip the remaining steps of this generation, and end a pause, which would hold for the next upgrade."""
     name = service.metadata.name
     aborted = _aborted(service)
-    if aborted is not None and aborted != DEADLINE:
+    if aborted not in {None, DEADLINE, GATE}:
         raise errors.Rejected(
             f"the upgrade is aborted, which takes precedence; 'raybus retry {name}' withdraws the abort"
         )
@@ -122,6 +144,11 @@ def retry(service: RayService) -> Action:
         raise errors.Rejected(
             f"generation {service.metadata.generation} was aborted at its deadline: correct the cause ('raybus explain {name}'), "
             f"then 'raybus promote {name}' retries it without steps, and any edit of the spec with steps"
+        )
+    if _aborted(service) == GATE:
+        raise errors.Rejected(
+            f"generation {service.metadata.generation} was aborted by a gate of its UpgradePolicy ('raybus explain {name}'): a corrected "
+            f"spec starts a new upgrade, and 'raybus promote {name}' repeats this one without steps and gates"
         )
     raise errors.Rejected(f"no upgrade of RayService {name} is aborted; see 'raybus get rayservice {name}'")
 

@@ -10,15 +10,15 @@ from common import labels
 from common.api import ray_service
 from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import RayService, RayServiceStatus
-from common.clock import Clock, ClockWatch
+from common.clock import Clock
 from common.kube.client import Kube
 from common.ray.config_writer import Revisions
 from common.ray.dashboard import Dashboard
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
+from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.key import Key
-from common.runtime.lookup import Lookup
 from raybus_cli.migrating import changes, findings, holding
 from raybus_cli.migrating.changes import ActionContext
 from raybus_cli.migrating.findings import Finding, Subject
@@ -46,11 +46,11 @@ class Observers(msgspec.Struct, frozen=True):
 
 def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock) -> Observers:
     """Return both, over what was read."""
-    serve, revisions, lookup = ServeApi(dashboard, kube, clock), Revisions(kube, cache), Lookup(kube, cache, clock)
-    watch = ClockWatch(clock)
+    serve, revisions = ServeApi(dashboard, kube, clock), Revisions(kube, cache)
+    silent = Background(idle=True)  # no request of a warm-up, and no metrics
     return Observers(
-        service=ServiceObserver(cache, serve, revisions, config=config, lookup=lookup, watch=watch),
-        traffic=TrafficObserver(cache, kube, serve, revisions, clock=clock),
+        service=ServiceObserver(cache, kube, serve, revisions, config=config, clock=clock, background=silent),
+        traffic=TrafficObserver(cache, kube, serve, revisions, clock=clock, background=silent),
     )
 
 

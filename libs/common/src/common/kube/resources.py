@@ -84,7 +84,11 @@ def _shown(name: str) -> str:
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
 UPGRADE_POLICY: Final = Resource(
-    group="raybus.io", version="v1alpha1", kind="UpgradePolicy", plural="upgradepolicies", name_problems=dns_1123_problems
+    group="raybus.io",
+    version="v1alpha1",
+    kind="UpgradePolicy",
+    plural="upgradepolicies",
+    name_problems=dns_1123_problems,
 )
 NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", name_problems=dns_1123_problems)
 POD: Final = Resource(kind="Pod", plural="pods")

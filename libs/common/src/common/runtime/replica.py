@@ -22,6 +22,7 @@ from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
 from common.runtime import process
+from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.events import EventRecorder
@@ -44,6 +45,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     """Reconciles what cannot wait for the bus, from the API server alone."""
     cache: Cache
     events: EventRecorder
+    background: Background | None = None
+    """Its reads that no reconcile waits for."""
     tree: Tree | None = None
     """The part of the stream that it reads, if not all."""
     least_workers: int = 1
@@ -54,6 +57,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         async with asyncio.TaskGroup() as group:
             write = partial(self.events.run, self.controller.has_waiting_keys)
             group.create_task(process.keep("writer of Events", write))
+            if self.background is not None:
+                group.create_task(process.keep("background reads", self.background.run))
             await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
 
 

@@ -17,6 +17,7 @@ from common.annotation_record import AnnotationRecord
 from common.api import kubernetes_syntax
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.upgrade.controls import Approval
 from common.upgrade.fields import Fields
 
 ANNOTATION: Final = labels.UPGRADE_POLICY_RECORD
@@ -122,6 +123,29 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
     applies_edits_at_once: bool = False
 
 
+class WarmUpProgress(msgspec.Struct):
+    """What the requests of a warm-up came to so far."""
+
+    wanted: int
+    answered: int = 0
+    problem: str | None = None
+    """Why a request was not answered."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all requests were answered."""
+        return self.problem is None and self.answered >= self.wanted
+
+    @property
+    def lacking(self) -> str | None:
+        """Return what is missing, None for nothing."""
+        return (
+            None
+            if self.is_over
+            else self.problem or f"{self.answered} of {self.wanted} requests of the warm-up are answered"
+        )
+
+
 class Recorded(AnnotationRecord, frozen=True, kw_only=True):
     """The record of a policy."""
 
@@ -184,6 +208,17 @@ def next_weight(policy: UpgradePolicy, weight: int) -> int:
 def longest_hold(policy: UpgradePolicy) -> timedelta:
     """Return the longest time that a step stays at its weight by itself."""
     return max((each.hold for each in policy.steps), default=NO_TIME)
+
+
+def pause(policy: UpgradePolicy, cluster: str, weight: int, approved: Approval | None) -> str | None:
+    """Return why an upgrade to this cluster waits for its user at a weight; None where it does not, or they let it go on."""
+    step = step_at(policy, weight)
+    is_step = step is not None and step.weight == weight and step.pauses
+    if not is_step and (policy.auto_promote or weight < WHOLE):
+        return None
+    if approved is not None and approved.cluster == cluster and approved.weight >= weight:
+        return None
+    return f"paused at {weight} percent by UpgradePolicy {policy.name}"
 
 
 def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:

@@ -59,6 +59,8 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The first time of those."""
     failed: str | UnsetType = UNSET
     """The gate of its UpgradePolicy that failed, with the figures; an upgrade does not recover from that."""
+    mirrored: bool | UnsetType = UNSET
+    """Whether requests were mirrored for as long as its UpgradePolicy asks for."""
     lacking: str | UnsetType = UNSET
     """The gates that cannot be judged yet at the present weight."""
 

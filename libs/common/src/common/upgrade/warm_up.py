@@ -14,6 +14,7 @@ import msgspec
 from common import errors
 from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi
+from common.runtime.background import Background
 from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
@@ -23,31 +24,32 @@ MOST_AT_ONCE: Final = 16
 
 class _Run(msgspec.Struct):
     progress: WarmUpProgress
-    task: asyncio.Task[None]
+    task: asyncio.Task[None] | None = None
 
 
 class WarmUps:
     """The warm-ups of the clusters that this replica upgrades to."""
 
-    def __init__(self, serve: ServeApi) -> None:
+    def __init__(self, serve: ServeApi, background: Background) -> None:
         self._serve = serve
+        self._background = background
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         """By the uid of the cluster."""
 
-    def of(self, uid: str, proxies: Sequence[Target], asked: WarmUp) -> WarmUpProgress:
+    async def of(self, uid: str, proxies: Sequence[Target], asked: WarmUp) -> WarmUpProgress:
         """Return how far the warm-up of a cluster is; it begins with the first call that knows proxies."""
         if uid not in self._runs:
             if not proxies:
                 return WarmUpProgress(wanted=asked.requests)
-            progress = WarmUpProgress(wanted=max(asked.requests, len(proxies)))
-            self._runs[uid] = _Run(progress=progress, task=asyncio.create_task(self._run(progress, proxies, asked)))
+            run = self._runs[uid] = _Run(progress=WarmUpProgress(wanted=max(asked.requests, len(proxies))))
+            run.task = await self._background.start(self._run(run.progress, proxies, asked))
             while len(self._runs) > REMEMBERED:
                 self.forget(next(iter(self._runs)))
         return msgspec.structs.replace(self._runs[uid].progress)
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a cluster's warm-up, and end it."""
-        if (run := self._runs.pop(uid, None)) is not None:
+        if (run := self._runs.pop(uid, None)) is not None and run.task is not None:
             run.task.cancel()
 
     async def _run(self, progress: WarmUpProgress, proxies: Sequence[Target], asked: WarmUp) -> None:

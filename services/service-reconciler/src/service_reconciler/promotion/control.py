@@ -26,9 +26,9 @@ from common.problem import Problem
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
-from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
+from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.policy import OnFailure
 from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler import decided, problems
@@ -122,19 +122,24 @@ def _abort(observed: Observed, controls: Controls, stall: Problem[Reason] | None
         return Problem(Reason.ABORT_REQUESTED, text)
     if controls.promotes:
         return None
+    text = f"The upgrade to generation {generation} is aborted; the service stays on {where}."
     held = decided.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
-    if held is not None and held.code in {Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.GATE_FAILED}:
-        return held
-    policy, pending = observed.policy, observed.pending
-    is_asked_for = pending is not None and observed.match(pending) is not Match.DIFFERENT  # a new spec is not to blame
-    failed = _failed(observed)
-    if is_asked_for and policy is not None and policy.on_failure is OnFailure.ROLLBACK and failed is not None:
-        text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. The gate {failed}"
-        return Problem(Reason.GATE_FAILED, text)
+    is_final = held is not None and held.code in {Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.GATE_FAILED}
+    if (found := held if is_final else _by_gate(observed, text)) is not None:
+        return found
     if stall is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
         return None  # a cluster that does not serve is no place to go back to
-    text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stall.message}"
-    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
+    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, f"{text} {stall.message}")
+
+
+def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
+    """Return that a gate ends the upgrade to the spec as it is now; a spec that changed since is not to blame."""
+    policy, pending, failed = observed.policy, observed.pending, _failed(observed)
+    if policy is None or pending is None or failed is None or policy.on_failure is not OnFailure.ROLLBACK:
+        return None
+    return (
+        None if observed.match(pending) is Match.DIFFERENT else Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
+    )
 
 
 def stalled(

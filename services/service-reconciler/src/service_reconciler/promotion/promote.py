@@ -42,7 +42,7 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster may not take the traffic yet."""
-    return next(_reasons(observed, pending), None)
+    return next(_reasons(observed, pending), None) or (None if observed.warm_up is None else observed.warm_up.lacking)
 
 
 def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
@@ -70,5 +70,3 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     serving = serve_status.serving_nodes(details)
     if late := sorted(pod.metadata.name for pod in offered if pod.status.pod_ip in serving and pod not in ready):
         yield f"pod {late[0]} holds replicas and is not ready"
-    if observed.warm_up is not None and (lacking := observed.warm_up.lacking) is not None:
-        yield lacking

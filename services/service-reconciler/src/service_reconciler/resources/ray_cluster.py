@@ -35,7 +35,7 @@ class Match(StrEnum):
     DIFFERENT = "different"
 
 
-def build(  # noqa: PLR0913  (what a cluster is made from)
+def build(
     service: RayService,
     name: str,
     *,

@@ -60,6 +60,13 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
     return _service(service, serve_name(service), template, {**(meta.get("labels") or {}), **own}, spec)
 
 
+def preview(service: RayService, cluster: str, *, config: Json) -> Body:
+    """Return the Service that selects the ready proxies of a cluster before its first traffic."""
+    name = service.metadata.name
+    spec: Json = {"selector": {labels.CLUSTER: cluster, labels.SERVE: "true"}, "ports": service_ports.of_serve(config)}
+    return _service(service, names.preview_service(name), {}, owner.marks(name), spec)
+
+
 def serve_name(service: RayService) -> str:
     """Return the name of a RayService's Serve Service: the user's own, if the template has one."""
     template: Json = service.raw_spec.get("serveService") or {}

@@ -157,7 +157,9 @@ def _back_at_once(m: Migration) -> Split:
 
 
 def _until(baked_at: datetime | None) -> str:
-    return "until the traffic has moved" if baked_at is None else f"until {baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
+    return (
+        "until the traffic has moved" if baked_at is None else f"until {baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
+    )
 
 
 def _lacks_room(growing: Side, policy: Policy) -> bool:

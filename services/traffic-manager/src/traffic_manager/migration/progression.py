@@ -7,29 +7,32 @@ failure is recorded in that same write, for what was observed is forgotten with 
 A weight between two steps, where capacity allowed no more, is no step: nothing is held or judged there.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
-from msgspec import UNSET
 
 from common.ray.request_metrics import Sample
-from common.upgrade import gates, traffic_record
+from common.upgrade import gates, traffic_record, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Controls, Policy
 from common.upgrade.gates import Outcome
 from common.upgrade.policy import OnFailure, UpgradePolicy
-from common.upgrade.traffic_record import Share
+from traffic_manager.migration.state import Side
 from traffic_manager.observed import Observed, Window
+from traffic_manager.resources import gateway_api
+
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gates came to so far."""
+    """What the phases of a policy came to so far; it is recorded with the weights, but for the note."""
 
     failed: str | None = None
     """The gate that failed, with its figures."""
     lacking: str | None = None
-    """The gates that cannot be judged yet, without figures: it is recorded, and the figures change all the time."""
+    """The gates that cannot be judged yet, without figures, which change all the time."""
+    has_mirrored: bool = False
+    """Whether requests were mirrored for as long as the policy asks for."""
     note: str | None = None
-    """The same with figures."""
+    """What is waited for, with figures."""
 
 
 class Progression(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,38 +44,46 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
     judged: Judgement = Judgement()
     leaves: bool = False
     """Whether all traffic leaves the pending cluster."""
+    mirrors: bool = False
+    """Whether requests are mirrored now."""
 
 
-def of(observed: Observed, found: UpgradePolicy, policy: Policy, share: Share, controls: Controls) -> Progression:
-    """Return how an UpgradePolicy bears on an upgrade with this share of the pending cluster."""
+def of(
+    observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, controls: Controls, *, now: datetime
+) -> Progression:
+    """Return how an UpgradePolicy bears on an upgrade whose pending cluster is as this side."""
     held = traffic_record.upgrade_of(observed.record, observed.active_name, observed.pending_name)
-    noted = None if held is None else held.failed or None
-    weight, step = share.weight, upgrade_policy.step_at(found, share.weight)
-    warm_up = observed.warm_up if weight == 0 else None
-    failed = noted or (f"warm-up: {warm_up.problem}" if warm_up is not None and warm_up.problem else None)
+    weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
+    failed = (None if held is None else held.failed or None) or _failed_warm_up(observed, weight)
     judged = Judgement(failed=failed) if failed is not None else judge(found, observed.window, weight)
-    holds = (
-        judged.failed,
-        upgrade_policy.pause(found, observed.pending_name, weight, controls.approved),
-        None if warm_up is None else warm_up.lacking,
-        judged.note,
-    )
+    has_mirrored, mirroring = _mirroring(observed, found, is_over=held is not None and bool(held.mirrored), now=now)
+    judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored)
     if found.steps:
-        is_held = step is not None and (step.weight == weight or share.shed_at is not UNSET)
+        is_held = step is not None and (step.weight == weight or pending.was_shed)
         interval = step.hold if step is not None and is_held else timedelta(0)
         size = upgrade_policy.next_weight(found, weight) - weight
         policy = msgspec.structs.replace(policy, step=size, interval=interval)
+    is_before = weight == 0 and pending.proven > 0
+    warm_up = observed.warm_up.lacking if is_before and observed.warm_up is not None else None
+    holds = (
+        judged.failed,
+        upgrade_policy.pause(found, observed.pending_name, weight, controls.approved),
+        warm_up,
+        mirroring if is_before else None,
+        judged.note,
+    )
     return Progression(
         policy=msgspec.structs.replace(policy, bake=found.bake),
         hold=next((each for each in holds if each is not None), None),
         judged=judged,
         leaves=judged.failed is not None and found.on_failure is OnFailure.ROLLBACK,
+        mirrors=is_before and mirroring is not None and not has_mirrored and judged.failed is None and warm_up is None,
     )
 
 
 def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement:
-    """Return what the gates came to since the weight last changed; without traffic there is nothing to judge."""
-    if weight == 0 or not found.gates:
+    """Return what the gates came to since the weight last changed; mirrored requests may fail one, and pass none."""
+    if not found.gates or (weight == 0 and window is None):
         return Judgement()
     none: Sample = {}
     active, pending = (none, none) if window is None else (window.active, window.pending)
@@ -80,7 +91,27 @@ def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
     unknown = [each for each in results if each.outcome is Outcome.INCONCLUSIVE]
     step = upgrade_policy.step_at(found, weight)
-    if failed is not None or not unknown or (found.steps and (step is None or step.weight != weight)):
+    is_between = weight == 0 or (found.steps and (step is None or step.weight != weight))
+    if failed is not None or not unknown or is_between:
         return Judgement(failed=failed)
     lacking = ", ".join(each.gate.title for each in unknown)
     return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown))
+
+
+def _failed_warm_up(observed: Observed, weight: int) -> str | None:
+    found = observed.warm_up if weight == 0 else None
+    return None if found is None or found.problem is None else f"warm-up: {found.problem}"
+
+
+def _mirroring(observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime) -> tuple[bool, str | None]:
+    """Return whether requests were mirrored long enough, and what the first traffic waits for."""
+    asked, route = found.mirror, observed.mirror_route
+    if asked is None or weighted_route.is_users(observed.service):
+        return False, None
+    if is_over or (route is not None and gateway_api.copies_all(route)):
+        return True, None if route is None else "the route of mirrored requests goes first"
+    since = None if route is None else route.metadata.creation_timestamp
+    if since is None:
+        return False, f"{asked.percent} percent of the requests are to be mirrored"
+    until = since + asked.duration
+    return now >= until, f"requests are mirrored until {until:%H:%M:%S}"

@@ -137,6 +137,12 @@ def is_held(have: HttpRoute) -> bool:
     return ANNOTATION in have.metadata.annotations
 
 
+def copies_all(route: HttpRoute) -> bool:
+    """Return whether a mirror copies every request: the CRD is older than the percentage of mirrored requests, and dropped it."""
+    filters = (each for rule in route.spec.rules for each in rule.filters)
+    return any("percent" not in (each.get("requestMirror") or {}) for each in filters)
+
+
 def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
     """Return the merge patch that takes everything of ours out of a user's route, and nothing else."""
     marks: Json = dict.fromkeys(owner.marks(service.name))

@@ -78,11 +78,17 @@ def judged(record: Record) -> Judgement:
     """Return the results of gates that are recorded."""
     if record.upgrade is UNSET:
         return UNJUDGED
-    return Judgement(failed=record.upgrade.failed or None, lacking=record.upgrade.lacking or None)
+    held = record.upgrade
+    return Judgement(failed=held.failed or None, lacking=held.lacking or None, has_mirrored=bool(held.mirrored))
 
 
 def _followed(
-    held: Upgrade | UnsetType, pair: tuple[str, str], clusters: dict[str, Share], judged: Judgement | None, *, now: datetime
+    held: Upgrade | UnsetType,
+    pair: tuple[str, str],
+    clusters: dict[str, Share],
+    judged: Judgement | None,
+    *,
+    now: datetime,
 ) -> Upgrade:
     """Return the statistics of an upgrade, this change included."""
     total = sum(each.capacity for each in clusters.values())
@@ -99,5 +105,6 @@ def _followed(
         least=min(held.least, total),
         moved_at=held.moved_at or (now if best > 0 else None),
         failed=held.failed if judged is None else judged.failed or held.failed,
+        mirrored=True if judged is not None and judged.has_mirrored else held.mirrored,
         lacking=held.lacking if judged is None else judged.lacking or UNSET,
     )

@@ -1,0 +1,118 @@
+"""The routes beside the weighted one that an UpgradePolicy asks for: for previews, and for mirrored requests.
+
+`<RayService>-preview-httproute` sends requests with a header to the pending cluster. `<RayService>-mirror-httproute` sends requests of some
+methods to the active cluster and copies a part of them to the pending one, as long as that one gets no requests of its own. Both hang on our
+Gateway and match more than the weighted route does, which stays as it is. The mirror goes with the first write that moves weights, for it
+sends to the active cluster alone.
+
+A user's own route has their Gateway, and no route of ours beside it.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import names, ports
+from common.api.gateway import HttpRoute
+from common.api.opaque import Json
+from common.kube.resources import HTTP_ROUTE
+from common.ray import owner, service_ports
+from common.runtime.actions import Action, Create, Delete, Report
+from common.upgrade import weighted_route
+from common.upgrade.policy import Preview
+from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.resources.gateway_api import MATCH
+
+CHAIN: Final = "side routes"
+"""Nothing else of a plan depends on these writes."""
+
+
+def preview(observed: Observed, wanted: Preview | None) -> Iterator[Action]:
+    """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
+    have, pending, name = observed.preview_route, observed.pending, names.preview_route(observed.service.metadata.name)
+    if wanted is None or wanted.header_name is None or pending is None or weighted_route.is_users(observed.service):
+        yield from _removal(observed, have)
+        return
+    header = {"type": "Exact", "name": wanted.header_name, "value": wanted.header_value}
+    # a mirror matches a method, which counts for more than a header
+    methods: list[Json] = [{}, *({"method": each} for each in _mirrored_methods(observed))]
+    rule = {"matches": [{**MATCH, **each, "headers": [header]} for each in methods], "backendRefs": [_backend(pending)]}
+    if have is None:
+        yield _created(observed, name, rule)
+    elif not _holds(have, rule):
+        yield from _removal(observed, have)  # and the next reconcile creates it
+
+
+def mirror(observed: Observed, percent: int) -> Iterator[Action]:
+    """Yield what makes so many percent of the requests be copied to the pending cluster; none for 0."""
+    have, policy = observed.mirror_route, observed.policy
+    if percent == 0 or policy is None or policy.mirror is None or observed.pair is None:
+        yield from _removal(observed, have)
+    elif have is None:
+        active, pending = observed.pair
+        copied = {
+            "percent": percent,
+            "backendRef": {key: each for key, each in _backend(pending).items() if key != "weight"},
+        }
+        rule = {
+            "matches": [{**MATCH, "method": each} for each in policy.mirror.methods],
+            "filters": [{"type": "RequestMirror", "requestMirror": copied}],
+            "backendRefs": [_backend(active)],
+        }
+        yield _created(observed, names.mirror_route(observed.service.metadata.name), rule)
+
+
+def removal(observed: Observed) -> tuple[Action, ...]:
+    """Return what deletes both routes."""
+    return (*_removal(observed, observed.preview_route), *_removal(observed, observed.mirror_route))
+
+
+def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
+    if (
+        have is None
+        or have.metadata.deletion_timestamp is not None
+        or not owner.owns(observed.service.metadata, have.metadata)
+    ):
+        return
+    report = Report("Delete", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {have.metadata.namespaced_name}")
+    meta = have.metadata
+    yield Delete(resource=HTTP_ROUTE, name=meta.name, uid=meta.uid, events=report.of(), chain=CHAIN, is_side=True)
+
+
+def _created(observed: Observed, name: str, rule: Json) -> Create:
+    meta = observed.service.metadata
+    spec: Json = {"parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}], "rules": [rule]}
+    if hostnames := _hostnames(observed.our_route):
+        spec["hostnames"] = hostnames
+    body = {
+        "apiVersion": HTTP_ROUTE.api_version,
+        "kind": HTTP_ROUTE.kind,
+        "metadata": {"name": name, "namespace": meta.namespace, "ownerReferences": owner.reference(meta)},
+        "spec": spec,
+    }
+    report = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {meta.namespace}/{name}")
+    return Create(resource=HTTP_ROUTE, body=body, events=report.of(), chain=CHAIN, is_side=True)
+
+
+def _holds(have: HttpRoute, rule: Json) -> bool:
+    """Return whether a route has this one rule."""
+    held = [(list(each.matches), [ref.name for ref in each.backend_refs]) for each in have.spec.rules]
+    return held == [(rule["matches"], [each["name"] for each in rule["backendRefs"]])]
+
+
+def _mirrored_methods(observed: Observed) -> tuple[str, ...]:
+    policy = observed.policy
+    return () if policy is None or policy.mirror is None else policy.mirror.methods
+
+
+def _backend(view: ClusterView) -> Json:
+    meta = view.cluster.metadata
+    port = service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)
+    return {"name": names.serve_service(view.name), "namespace": meta.namespace, "port": port, "weight": 1}
+
+
+def _hostnames(route: HttpRoute | None) -> list[str]:
+    """Return the hosts that the user gave our weighted route: a route without them would come after it."""
+    spec = {} if route is None else msgspec.json.decode(route.spec_json, type=dict[str, Any])
+    return cast("list[str]", spec.get("hostnames") or [])

@@ -1,0 +1,243 @@
+"""Whether the requests of a pending cluster are within the limit of a gate.
+
+A gate is evaluated each second, and an upgrade ends at the first failure, so the comparison is valid at any time
+(`common.upgrade.sequential`). `ALPHA` is shared by the gates of an upgrade, and of a gate by all requests and by each route. A limit by
+growth needs an upper bound of the active cluster's value that holds at any time, too; the bound and the comparison have half of it each. The
+window has to begin with the upgrade and grow: each window that begins anew has an alpha of its own.
+
+Durations are only known by bucket. A quantile is interpolated within its bucket. Against the active cluster the requests above the limit
+are, too: both clusters have the same buckets, so equal versions stay equal. Against an absolute limit only those count that are
+certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS sets the bounds.
+"""
+
+import math
+from bisect import bisect_left
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from common.ray.request_metrics import ALL, Histogram, Requests, Sample
+from common.upgrade import sequential
+from common.upgrade.policy import MOST_GATES, Gate, Metric
+
+ALPHA: Final = 0.01
+"""Probability that an upgrade to an equal version fails by its gates."""
+
+
+class Outcome(StrEnum):
+    """What a gate decides."""
+
+    PASS = "Pass"  # noqa: S105 - no password
+    FAIL = "Fail"
+    INCONCLUSIVE = "Inconclusive"
+    """Too few requests for either; no data is neither success nor failure."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a gate, with what it is about."""
+
+    gate: Gate
+    outcome: Outcome
+    requests: int
+    """Of the pending cluster in the window."""
+    value: float | None
+    """A fraction of requests, or seconds; None without requests."""
+    limit: float | None
+    """None where the active cluster has too few requests."""
+    route: str
+    """`ALL`, or the route that failed."""
+    text: str
+
+
+class _Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate allows."""
+
+    value: float
+    reason: str = ""
+    awaits: str | None = None
+    """What is missing of the active cluster; then the value is none."""
+
+
+class _Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pending cluster shows of it."""
+
+    requests: int
+    beyond: int
+    """Requests beyond the limit."""
+    allowed: float
+    """The fraction that may be beyond it."""
+    value: float | None
+    limit: _Limit
+    text: str
+
+
+def evaluate(gate: Gate, active: Sample, pending: Sample) -> Result:
+    """Return the outcome of a gate over the same window of both clusters: of all requests, or of a route that fails by itself."""
+    routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
+    alpha = ALPHA / MOST_GATES
+    if len(routes) < 2:  # one route has all the requests
+        return _result(gate, ALL, _of(active, ALL), _of(pending, ALL), alpha)
+    whole = _result(gate, ALL, _of(active, ALL), _of(pending, ALL), alpha / 2)
+    if whole.outcome is Outcome.FAIL:
+        return whole
+    share = alpha / 2 / len(active.keys() | pending.keys())
+    results = (_result(gate, route, _of(active, route), pending[route], share) for route in routes)
+    return next((each for each in results if each.outcome is Outcome.FAIL), whole)
+
+
+def _of(sample: Sample, route: str) -> Requests:
+    return sample.get(route, Requests())
+
+
+def _observed(gate: Gate, requests: Requests) -> int:
+    return requests.total if gate.metric is Metric.ERROR_RATE else _histogram(gate, requests).total
+
+
+def _histogram(gate: Gate, requests: Requests) -> Histogram:
+    return requests.latency if gate.metric is Metric.LATENCY else requests.first_token
+
+
+def _result(gate: Gate, route: str, active: Requests, pending: Requests, alpha: float) -> Result:
+    alpha = alpha if gate.max_increase is None else alpha / 2
+    measure = (_errors if gate.metric is Metric.ERROR_RATE else _durations)(gate, active, pending, alpha)
+    outcome, text = _outcome(gate, measure, alpha)
+    return Result(
+        gate=gate,
+        outcome=outcome,
+        requests=measure.requests,
+        value=measure.value,
+        limit=None if measure.limit.awaits else measure.limit.value,
+        route=route,
+        text=f"{gate.title}{f' of {route}' if route != ALL else ''}: {text}",
+    )
+
+
+def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]:
+    limit, value = measure.limit, measure.value
+    if limit.awaits is not None:
+        return Outcome.INCONCLUSIVE, limit.awaits
+    if (
+        value is not None
+        and value > limit.value
+        and sequential.evidence(measure.beyond, measure.requests, measure.allowed) > -math.log(alpha)
+    ):
+        return Outcome.FAIL, measure.text
+    if value is None or measure.requests < gate.min_requests:
+        return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
+    if value <= limit.value:
+        return Outcome.PASS, measure.text
+    return Outcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance"
+
+
+def _errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:
+    requests, errors = pending.total, min(pending.errors, pending.total)
+    limit = _limit_of_errors(gate, active, alpha)
+    value = errors / requests if requests else None
+    shown = "" if value is None else f" ({_percent(value)})"
+    return _Measure(
+        requests=requests,
+        beyond=errors,
+        allowed=limit.value,
+        value=value,
+        limit=limit,
+        text=f"{errors} of {requests} requests failed{shown}, at most {_percent(limit.value)} allowed{limit.reason}",
+    )
+
+
+def _limit_of_errors(gate: Gate, active: Requests, alpha: float) -> _Limit:
+    if gate.max_increase is None:
+        return _Limit(value=gate.max or 0.0)
+    if active.total < gate.min_requests:
+        return _Limit(value=1.0, awaits=_awaits_active(active.total, gate.min_requests))
+    bound = sequential.highest_rate(min(active.errors, active.total), active.total, alpha)
+    return _Limit(value=min(1.0, bound * (1 + gate.max_increase)), reason=_reason(gate.max_increase, _percent(bound)))
+
+
+def _durations(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:
+    quantile, histogram = gate.quantile or 0.0, _histogram(gate, pending)
+    limit = _limit_of_durations(gate, _histogram(gate, active), histogram, alpha)
+    value = _quantile(histogram, quantile * histogram.total) if histogram.total else None
+    return _Measure(
+        requests=histogram.total,
+        beyond=_above(histogram, limit.value, is_interpolated=gate.max is None),
+        allowed=1 - quantile,
+        value=value,
+        limit=limit,
+        text=f"{_value(histogram, value)} in {histogram.total} requests, at most {_seconds(limit.value)} allowed{limit.reason}",
+    )
+
+
+def _limit_of_durations(gate: Gate, active: Histogram, pending: Histogram, alpha: float) -> _Limit:
+    if gate.max_increase is None:
+        return _Limit(value=gate.max or 0.0)
+    quantile = gate.quantile or 0.0
+    needed = max(gate.min_requests, sequential.requests_for_a_bound(quantile, alpha))
+    if active.total < needed:
+        return _Limit(value=math.inf, awaits=_awaits_active(active.total, needed))
+    if pending.total and pending.bounds != active.bounds:
+        remedy = "set RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS to the same bounds"
+        return _Limit(value=math.inf, awaits=f"the clusters measure durations in different buckets; {remedy}")
+    bound = _highest_quantile(active, quantile, alpha)
+    if math.isinf(bound):
+        end = _seconds(active.bounds[-1]) if active.bounds else "0s"
+        return _Limit(value=math.inf, awaits=f"the active cluster's value may be above {end}, its last bucket's bound")
+    return _Limit(value=bound * (1 + gate.max_increase), reason=_reason(gate.max_increase, _seconds(bound)))
+
+
+def _awaits_active(requests: int, needed: int) -> str:
+    return f"{requests} of {needed} requests of the active cluster observed"
+
+
+def _reason(increase: float, bound: str) -> str:
+    return f" ({_percent(increase)} above the active cluster's, which is at most {bound})"
+
+
+def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> float:
+    """Return the longest duration that the quantile may have; infinite above all bounds."""
+    total = histogram.total
+    ranks = range(math.ceil(quantile * total), total + 1)
+    rank = bisect_left(ranks, True, key=lambda below: sequential.is_bound(below, total, quantile, alpha))  # noqa: FBT003 - the sought value
+    return _quantile(histogram, ranks[rank]) if rank < len(ranks) else math.inf
+
+
+# --- durations by bucket -----------------------------------------------------------------------------------------------
+
+
+def _quantile(histogram: Histogram, rank: float) -> float:
+    """Return the duration with so many others below it, interpolated in its bucket; infinite above all bounds."""
+    below = list(accumulate(histogram.counts, initial=0))
+    bucket = max(bisect_left(below, rank) - 1, 0)
+    if bucket >= len(histogram.bounds):
+        return math.inf
+    low, high = (0.0, *histogram.bounds)[bucket], histogram.bounds[bucket]
+    count = histogram.counts[bucket]
+    return low + (high - low) * (rank - below[bucket]) / count if count else high
+
+
+def _above(histogram: Histogram, limit: float, *, is_interpolated: bool) -> int:
+    """Return how many durations are above a limit; those in its bucket in proportion, or not at all."""
+    bucket = bisect_left(histogram.bounds, limit)
+    if bucket >= len(histogram.bounds):
+        return 0
+    low, high = (0.0, *histogram.bounds)[bucket], histogram.bounds[bucket]
+    part = histogram.counts[bucket] * (high - limit) / (high - low) if is_interpolated and high > low else 0.0
+    return sum(histogram.counts[bucket + 1 :]) + math.floor(part)
+
+
+# --- texts -------------------------------------------------------------------------------------------------------------
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.3g}%"
+
+
+def _seconds(duration: float) -> str:
+    return f"{1000 * duration:.3g}ms" if duration < 1 else f"{duration:.3g}s"
+
+
+def _value(histogram: Histogram, value: float | None) -> str:
+    if value is None:
+        return "no value"
+    return _seconds(value) if math.isfinite(value) else f"more than {_seconds(histogram.bounds[-1])}"

@@ -1,15 +1,9 @@
 """Whether the requests of a pending cluster are within the limit of a gate.
 
-A gate is evaluated each second while requests arrive, and an upgrade ends at the first failure, so a test with a fixed number of
-requests would raise a false alarm sooner or later. This one is valid at any time. The number of requests beyond the limit is compared with
-the number that the limit allows by a likelihood ratio: the probability of what was observed, averaged over all rates by a beta
-distribution, over its probability at the allowed rate. At or below the allowed rate the ratio ever exceeds 1/alpha with a probability of
-at most alpha (Ville's inequality; Robbins' method of mixtures), at whatever moments it is computed. The beta distribution has its mean at
-twice the allowed rate, because regressions of that size are the hardest that matter.
-
-`ALPHA` is shared by the gates of an upgrade, and of a gate by all requests and by each route. A limit by growth needs an upper bound of the
-active cluster's value that holds at any time, too; the bound and the comparison have half of it each. The window has to begin with the
-upgrade and grow: each window that begins anew has an alpha of its own.
+A gate is evaluated each second, and an upgrade ends at the first failure, so the comparison is valid at any time
+(`common.upgrade.sequential`). `ALPHA` is shared by the gates of an upgrade, and of a gate by all requests and by each route. A limit by
+growth needs an upper bound of the active cluster's value that holds at any time, too; the bound and the comparison have half of it each. The
+window has to begin with the upgrade and grow: each window that begins anew has an alpha of its own.
 
 Durations are only known by bucket. A quantile is interpolated within its bucket. Against the active cluster the requests above the limit
 are, too: both clusters have the same buckets, so equal versions stay equal. Against an absolute limit only those count that are
@@ -19,21 +13,17 @@ certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_
 import math
 from bisect import bisect_left
 from enum import StrEnum
-from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
 import msgspec
 
 from common.ray.request_metrics import ALL, Histogram, Requests, Sample
+from common.upgrade import sequential
 from common.upgrade.policy import MOST_GATES, Gate, Metric
 
 ALPHA: Final = 0.01
 """Probability that an upgrade to an equal version fails by its gates."""
-_STRENGTH: Final = 2.0
-"""Requests beyond the limit that the beta distribution of a comparison counts for."""
-_BOUND_STRENGTH: Final = 0.5
-"""The same of an upper bound, on either side."""
 
 
 class Outcome(StrEnum):
@@ -128,7 +118,11 @@ def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]
     limit, value = measure.limit, measure.value
     if limit.awaits is not None:
         return Outcome.INCONCLUSIVE, limit.awaits
-    if value is not None and value > limit.value and _evidence(measure) > -math.log(alpha):
+    if (
+        value is not None
+        and value > limit.value
+        and sequential.evidence(measure.beyond, measure.requests, measure.allowed) > -math.log(alpha)
+    ):
         return Outcome.FAIL, measure.text
     if value is None or measure.requests < gate.min_requests:
         return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
@@ -157,7 +151,7 @@ def _limit_of_errors(gate: Gate, active: Requests, alpha: float) -> _Limit:
         return _Limit(value=gate.max or 0.0)
     if active.total < gate.min_requests:
         return _Limit(value=1.0, awaits=_awaits_active(active.total, gate.min_requests))
-    bound = _highest_rate(min(active.errors, active.total), active.total, alpha)
+    bound = sequential.highest_rate(min(active.errors, active.total), active.total, alpha)
     return _Limit(value=min(1.0, bound * (1 + gate.max_increase)), reason=_reason(gate.max_increase, _percent(bound)))
 
 
@@ -179,7 +173,7 @@ def _limit_of_durations(gate: Gate, active: Histogram, pending: Histogram, alpha
     if gate.max_increase is None:
         return _Limit(value=gate.max or 0.0)
     quantile = gate.quantile or 0.0
-    needed = max(gate.min_requests, _requests_for_a_bound(quantile, alpha))
+    needed = max(gate.min_requests, sequential.requests_for_a_bound(quantile, alpha))
     if active.total < needed:
         return _Limit(value=math.inf, awaits=_awaits_active(active.total, needed))
     if pending.total and pending.bounds != active.bounds:
@@ -200,59 +194,11 @@ def _reason(increase: float, bound: str) -> str:
     return f" ({_percent(increase)} above the active cluster's, which is at most {bound})"
 
 
-# --- statistics --------------------------------------------------------------------------------------------------------
-
-
-def _evidence(measure: _Measure) -> float:
-    """Return the logarithm of the likelihood ratio against the allowed rate; 0 where the observed rate is not above it."""
-    allowed = measure.allowed
-    if measure.beyond <= allowed * measure.requests:
-        return 0.0
-    if allowed <= 0:
-        return math.inf
-    mean = min(2 * allowed, (1 + allowed) / 2)
-    return _log_ratio(measure.beyond, measure.requests, allowed, (_STRENGTH, _STRENGTH * (1 - mean) / mean))
-
-
-def _log_ratio(count: int, total: int, rate: float, weights: tuple[float, float]) -> float:
-    """Return the logarithm of the ratio of the mixture's likelihood to that of a rate between 0 and 1."""
-    a, b = weights
-    mixture = _log_beta(a + count, b + total - count) - _log_beta(a, b)
-    return mixture - count * math.log(rate) - (total - count) * math.log1p(-rate)
-
-
-def _log_beta(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-
-
-def _highest_rate(count: int, total: int, alpha: float) -> float:
-    """Return the highest rate that the observed count does not exclude."""
-    low, high = count / total, 1.0
-    weights = (_BOUND_STRENGTH, _BOUND_STRENGTH)
-    for _ in range(50):
-        middle = (low + high) / 2
-        is_excluded = middle >= 1 or _log_ratio(count, total, middle, weights) > -math.log(alpha)
-        low, high = (low, middle) if is_excluded else (middle, high)
-    return high
-
-
-def _is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
-    """Return whether so many observations below a duration show that it is above the quantile."""
-    weights = (_BOUND_STRENGTH, _BOUND_STRENGTH)
-    return below > quantile * total and _log_ratio(below, total, quantile, weights) > -math.log(alpha)
-
-
-@lru_cache(maxsize=1024)
-def _requests_for_a_bound(quantile: float, alpha: float) -> int:
-    """Return the fewest observations that bound a quantile, if all are below the bound."""
-    return bisect_left(range(1, 100_000), True, key=lambda total: _is_bound(total, total, quantile, alpha)) + 1  # noqa: FBT003 - the sought value
-
-
 def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> float:
     """Return the longest duration that the quantile may have; infinite above all bounds."""
     total = histogram.total
     ranks = range(math.ceil(quantile * total), total + 1)
-    rank = bisect_left(ranks, True, key=lambda below: _is_bound(below, total, quantile, alpha))  # noqa: FBT003 - the sought value
+    rank = bisect_left(ranks, True, key=lambda below: sequential.is_bound(below, total, quantile, alpha))  # noqa: FBT003 - the sought value
     return _quantile(histogram, ranks[rank]) if rank < len(ranks) else math.inf
 
 

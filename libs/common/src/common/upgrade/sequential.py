@@ -1,0 +1,63 @@
+"""A comparison of a rate with what is allowed, valid at whatever moments it is made.
+
+Requests arrive while a rollout is watched, and the first failure ends it. A test for a fixed number of requests would raise a false alarm
+sooner or later. Here, the number of requests beyond a limit is compared with the allowed rate by a likelihood ratio: the probability of what was
+observed, averaged over all rates by a beta distribution, over its probability at the allowed rate. At or below that rate the ratio ever
+exceeds 1/alpha with a probability of at most alpha (Ville's inequality; Robbins' method of mixtures).
+
+The beta distribution of a comparison has its mean at twice the allowed rate: smaller regressions need more requests than most upgrades have,
+and larger ones are found early with any mean. The rates that such a ratio does not exclude are bounds that hold at any time, too.
+"""
+
+import math
+from bisect import bisect_left
+from functools import lru_cache
+from typing import Final
+
+_WEIGHT: Final = 2.0
+"""Requests beyond the limit that the beta distribution of a comparison counts for."""
+_OF_BOUNDS: Final = (0.5, 0.5)
+"""The beta distribution of a bound: Jeffreys', of no preference."""
+_HALVINGS: Final = 50
+
+
+def evidence(beyond: int, total: int, allowed: float) -> float:
+    """Return the logarithm of the likelihood ratio against the allowed rate; 0 where the observed rate is not above it."""
+    if beyond <= allowed * total:
+        return 0.0
+    if allowed <= 0:
+        return math.inf
+    mean = min(2 * allowed, (1 + allowed) / 2)
+    return log_ratio(beyond, total, allowed, (_WEIGHT, _WEIGHT * (1 - mean) / mean))
+
+
+def log_ratio(count: int, total: int, rate: float, weights: tuple[float, float]) -> float:
+    """Return the logarithm of the ratio of the mixture's likelihood to that of a rate between 0 and 1."""
+    a, b = weights
+    mixture = _log_beta(a + count, b + total - count) - _log_beta(a, b)
+    return mixture - count * math.log(rate) - (total - count) * math.log1p(-rate)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+def highest_rate(count: int, total: int, alpha: float) -> float:
+    """Return the highest rate that the observed count does not exclude."""
+    low, high = count / total, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_excluded = middle >= 1 or log_ratio(count, total, middle, _OF_BOUNDS) > -math.log(alpha)
+        low, high = (low, middle) if is_excluded else (middle, high)
+    return high
+
+
+def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
+    """Return whether so many observations below a duration show that it is above the quantile."""
+    return below > quantile * total and log_ratio(below, total, quantile, _OF_BOUNDS) > -math.log(alpha)
+
+
+@lru_cache(maxsize=1024)
+def requests_for_a_bound(quantile: float, alpha: float) -> int:
+    """Return the fewest observations that bound a quantile, if all are below the bound."""
+    return bisect_left(range(1, 100_000), True, key=lambda total: is_bound(total, total, quantile, alpha)) + 1  # noqa: FBT003 - the sought value

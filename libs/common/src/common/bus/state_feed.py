@@ -95,20 +95,21 @@ class StateFeed:
         why, retry = "started", FIRST_RETRY
         history: str | None = None
         while True:
-            listener.loading(why)
-            load = _Load(self, partition, listener, history)
-            try:
-                why = await self._read(partition, load)
-            except errors.Retryable as problem:
-                why = str(problem)
-            self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
-            if load.is_rewound:
-                listener.rewound()
-            history = load.history
-            metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
-            self.complain("the state must be loaded again", why)
-            retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
-            await asyncio.sleep(retry)
+            async with errors.outlived(f"feed of partition {partition}"):
+                listener.loading(why)
+                load = _Load(self, partition, listener, history)
+                try:
+                    why = await self._read(partition, load)
+                except errors.Retryable as problem:
+                    why = str(problem)
+                self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
+                if load.is_rewound:
+                    listener.rewound()
+                history = load.history
+                metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
+                self.complain("the state must be loaded again", why)
+                retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
+                await asyncio.sleep(retry)
 
     async def _read(self, partition: int, load: "_Load") -> str:
         """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""

@@ -81,17 +81,18 @@ class EventRecorder:
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
         try:
             while True:
-                while not self._waiting:
-                    self._arrived.clear()
-                    await self._arrived.wait()
-                namespace, write, since = self._waiting[0]
-                while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
-                    await asyncio.sleep(CHECK_SECONDS)
-                self._waiting.popleft()
-                try:
-                    await self._send(namespace, write)
-                except Exception as problem:  # an Event is never worth the process
-                    log.exception("an event is lost by our own fault", error=repr(problem))
+                async with errors.outlived("writer of Events"):
+                    while not self._waiting:
+                        self._arrived.clear()
+                        await self._arrived.wait()
+                    namespace, write, since = self._waiting[0]
+                    while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
+                        await asyncio.sleep(CHECK_SECONDS)
+                    self._waiting.popleft()
+                    try:
+                        await self._send(namespace, write)
+                    except Exception as problem:  # an Event is never worth the process
+                        log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
             self._arrived = None
 

@@ -9,7 +9,6 @@ after each renewal, and not at all once our Lease is deleted.
 import asyncio
 import contextlib
 from collections.abc import Callable, Set
-from functools import partial
 
 import structlog
 
@@ -18,7 +17,7 @@ from common.bus import subjects
 from common.bus.feed import Feed
 from common.bus.nats import Bus
 from common.observability import metrics
-from common.runtime import ownership, process
+from common.runtime import ownership
 from common.runtime.controller import Controller
 from common.runtime.fence import Fence
 from common.runtime.ownership import LeaseObservation, ReplicaLease
@@ -51,8 +50,7 @@ class PartitionFeeds:
     def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
         for each in sorted(partitions):
-            follow = partial(self._feed.follow, each, self._controller.hold(each))
-            self._following[each] = self._group.create_task(process.keep(f"feed of partition {each}", follow))
+            self._following[each] = self._group.create_task(self._feed.follow(each, self._controller.hold(each)))
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those with a running reconcile."""

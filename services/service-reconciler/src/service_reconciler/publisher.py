@@ -6,7 +6,7 @@ and must not stop an upgrade: after that they are lost, counted and reported, un
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -36,9 +36,9 @@ class Bus(Protocol):
         """Return why there is no connection; None while there is one."""
         ...
 
-    async def publish(
+    def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
-    ) -> object:
+    ) -> Awaitable[object]:
         """Store a message, once however often its id is sent within two minutes; return when it is stored."""
         ...
 

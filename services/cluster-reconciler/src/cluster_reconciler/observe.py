@@ -27,7 +27,6 @@ from common.kube.client import Kube
 from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
 from common.runtime.actions import Create
 from common.runtime.cache import Cache, version_of
-from common.runtime.executor import Executor
 from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
@@ -70,7 +69,6 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
     kube: Kube
     cache: Cache
-    executor: Executor
     config: Config
     memories: dict[Key, Memory]
 

@@ -6,6 +6,7 @@ import pytest
 
 from common import errors
 from common.runtime.actions import Action, Plan
+from common.runtime.executor import Executed
 from common.runtime.key import Key
 from common.runtime.reconciler import Reconciler
 
@@ -27,9 +28,9 @@ class Service:
     def make_plan(self, observed: int, *, now: datetime) -> Plan[Action]:
         return Plan(note=f"plan of {observed}", requeue_at=_in(self.planned, now))
 
-    async def execute(self, observed: int, plan: Plan[Action], *, now: datetime) -> datetime | None:
+    async def execute(self, observed: int, plan: Plan[Action]) -> Executed:
         self.executed.append((observed, plan.note))
-        return _in(self.left, now)
+        return Executed(requeue_at=_in(self.left, NOW))
 
     async def recheck(self, observed: int, plan: Plan[Action]) -> int | None:
         assert plan.note == f"plan of {observed}"

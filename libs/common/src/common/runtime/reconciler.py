@@ -9,6 +9,7 @@ import structlog
 
 from common import errors
 from common.runtime.actions import Plan, earliest
+from common.runtime.executor import Executed
 from common.runtime.key import Key
 
 log = structlog.get_logger()
@@ -37,13 +38,9 @@ class MakePlan(Protocol[Known, Made]):
 
 
 class Execute(Protocol[Known, Decided]):
-    """Execute a plan; return when to reconcile again for what the execution itself left or brought.
+    """Execute a plan; return what failed, after all that does not depend on it, and when to reconcile again."""
 
-    Raises:
-        RaybusError: What failed, after all that does not depend on it.
-    """
-
-    def __call__(self, observed: Known, plan: Decided, *, now: datetime) -> Awaitable[datetime | None]: ...
+    def __call__(self, observed: Known, plan: Decided) -> Awaitable[Executed]: ...
 
 
 class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
@@ -70,5 +67,5 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
                 f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again"
             )
         log.debug("planned", note=plan.note, actions=len(plan.actions))
-        requeue_at = await self.execute(observed, plan, now=now)
-        return earliest(plan.requeue_at, requeue_at)
+        executed = await self.execute(observed, plan)
+        return earliest(plan.requeue_at, executed.conclude(now))

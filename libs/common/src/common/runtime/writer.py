@@ -39,7 +39,7 @@ class Writer:
         self._cache = cache
         self._views = views
         self._resource = resource
-        self._root = root
+        self.root = root
         self.namespace = root.metadata.namespace
         self._version = root.metadata.resource_version
 
@@ -78,7 +78,7 @@ class Writer:
                 return False
             answer = await self._kube.get(resource, self.namespace, name)
             owners = msgspec.json.decode(answer, type=_Answer).metadata.owner_references
-            is_own = any(owner.uid == self._root.metadata.uid for owner in owners)
+            is_own = any(owner.uid == self.root.metadata.uid for owner in owners)
             if action.if_exists is IfExists.NEED_OWN and not is_own:
                 text = f'{resource.plural} "{name}" already exists and does not belong to this {self._resource.kind}; delete or rename it'
                 raise errors.AlreadyExists(text) from problem
@@ -124,7 +124,7 @@ class Writer:
 
     async def _write_root(self, action: actions.UpdateStatus | actions.SetFinalizers | actions.Annotate) -> bool:
         """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
-        meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
+        meta = {"name": self.root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
         try:
             if isinstance(action, actions.UpdateStatus):
                 body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
@@ -132,15 +132,15 @@ class Writer:
                 answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")
             else:
                 patch = client.Patch(body=action.patch(self._version))
-                answer = await self._kube.patch(self._resource, self.namespace, self._root.metadata.name, patch)
+                answer = await self._kube.patch(self._resource, self.namespace, self.root.metadata.name, patch)
         except errors.NotFound as problem:
             # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
-            known = self._root.metadata
+            known = self.root.metadata
             if is_gone(problem, known.name):
                 version = caches.version_of(known)
-                self._cache.remove(type(self._root), self.namespace, known.name, version=version)
+                self._cache.remove(type(self.root), self.namespace, known.name, version=version)
             raise
-        new = msgspec.json.decode(answer, type=type(self._root))
+        new = msgspec.json.decode(answer, type=type(self.root))
         self._cache.put(new)
         self._version = new.metadata.resource_version
         return True

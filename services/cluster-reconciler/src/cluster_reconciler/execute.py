@@ -37,7 +37,6 @@ from common.runtime.actions import (
     UpdateStatus,
     earliest,
 )
-from common.runtime.cache import version_of
 from common.runtime.executor import Executed, Executor, Handlers
 from common.runtime.writer import Writer
 
@@ -145,7 +144,7 @@ async def _delete(action: Delete, observed: Observed, writer: Writer, io: Ports)
     if action.resource is not POD:
         return await writer.write(action)
     known, memory = io.cache.get(Pod, writer.namespace, action.name), memory_of(observed.cluster, io)
-    version = 0 if known is None else version_of(known.metadata)
+    version = 0 if known is None else known.metadata.version
     try:
         is_new = await writer.write(action)
     except errors.Conflict:

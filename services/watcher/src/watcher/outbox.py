@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.meta import version_number
 from common.bus import messages
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
@@ -222,7 +223,7 @@ class Outbox:
         if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
             await self._end_and_wait(f"another watcher has marked {subject}")
         self._held[subject] = found
-        return messages.number(found.version) > messages.number(message.version) or _is_same(found, message)
+        return version_number(found.version) > version_number(message.version) or _is_same(found, message)
 
     async def _end_and_wait(self, why: str) -> NoReturn:
         """End the session, and wait for that."""

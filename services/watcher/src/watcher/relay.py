@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.meta import ObjectMeta
-from common.bus import forms, messages, sharding, subjects
+from common.api.meta import ObjectMeta, version_number
+from common.bus import forms, sharding, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.sharding import Place, Ref
@@ -81,7 +81,7 @@ class Relay:
             log.warning("an object is skipped: its metadata does not decode", kind=kind, why=repr(problem))
             return
         ref = Ref(kind, meta.namespace, meta.name)
-        version = messages.number(meta.resource_version)
+        version = meta.version
         known = self._objects.get(ref)
         if known is not None and known.uid == meta.uid and known.version >= version > 0:
             known.sources.add(source)
@@ -109,11 +109,11 @@ class Relay:
         watch for another, shows up there in the very same version and must win.
         """
         meta = _envelope.decode(raw).metadata
-        self._lose(source, Ref(kind, meta.namespace, meta.name), messages.number(meta.resource_version) - 1)
+        self._lose(source, Ref(kind, meta.namespace, meta.name), meta.version - 1)
 
     def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
         """Take the result of a list: these objects and no others exist."""
-        at = messages.number(version)
+        at = version_number(version)
         before = self._versions.get(source, 0)
         if 0 < at < before:
             self._end_session(
@@ -231,7 +231,7 @@ class Relay:
                 message = await self._outbox.newest(known.subject)
             except errors.Retryable:
                 message = None
-            if isinstance(message, State | Quarantined) and messages.number(message.version) == known.version:
+            if isinstance(message, State | Quarantined) and version_number(message.version) == known.version:
                 if self._objects.get(ref) is known and self._is_misplaced(ref):
                     for subject, put in self._placed([(ref, message)]):
                         self._outbox.put(subject, put)

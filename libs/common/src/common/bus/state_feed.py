@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from common import errors
+from common.api.meta import version_number
 from common.bus import feed, forms, messages, subjects
 from common.bus.consumer import Reading, Source, consume
 from common.bus.feed import Listener, Synced
@@ -194,7 +195,7 @@ class _Load:
                     to_partition = to.partition if is_read else None
                     self._listener.moved(message.kind, message.namespace, message.name, to=to_partition)
             case Gone():
-                version = messages.number(message.version)
+                version = version_number(message.version)
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 self._marked(stored.subject, message)

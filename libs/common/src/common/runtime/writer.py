@@ -13,7 +13,6 @@ from common.kube.answers import is_gone
 from common.kube.client import Kube
 from common.kube.resources import POD, Resource, label_selector
 from common.runtime import actions
-from common.runtime import cache as caches
 from common.runtime.actions import Action, IfExists
 from common.runtime.cache import Cache, Object
 
@@ -108,7 +107,7 @@ class Writer:
     async def _delete(self, action: actions.Delete) -> bool:
         view = self._views.get(action.resource.kind)
         known = None if view is None else self._cache.get(view, self.namespace, action.name)
-        version = caches.version_of(known.metadata) if known is not None else 0
+        version = known.metadata.version if known is not None else 0
         try:
             if action.released is not None:
                 await self._kube.replace(action.resource, self.namespace, action.released)
@@ -137,7 +136,7 @@ class Writer:
             # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
             known = self.root.metadata
             if is_gone(problem, known.name):
-                version = caches.version_of(known)
+                version = known.version
                 self._cache.remove(type(self.root), self.namespace, known.name, version=version)
             raise
         new = msgspec.json.decode(answer, type=type(self.root))

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 import structlog
@@ -46,16 +46,8 @@ Result = bool | errors.RaybusError
 
 
 Observed = TypeVar("Observed")
-Known = TypeVar("Known", contravariant=True)  # noqa: PLC0105  (the name is what it is)
-
-
-class Handle(Protocol[Known]):
-    """Executes one action, and returns whether it changed anything; for actions of a service that `Writer` does not know, or not all of."""
-
-    def __call__(self, action: Any, observed: Known, writer: Writer, /) -> Awaitable[bool]: ...
-
-
-Handlers = Mapping[type[Action], Handle[Observed]]
+Handlers = Mapping[type[Action], Callable[[Any, Observed, Writer], Awaitable[bool]]]
+"""What executes an action of a type, and returns whether it changed anything; for types that `Writer` does not know, or not all of."""
 
 
 class Failure(msgspec.Struct, frozen=True):

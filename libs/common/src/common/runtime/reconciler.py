@@ -22,7 +22,6 @@ SomePlan = TypeVar("SomePlan", bound=Plan[Any])
 Read = TypeVar("Read", covariant=True)  # noqa: PLC0105  (the name is what it is)
 Known = TypeVar("Known", contravariant=True)  # noqa: PLC0105  (the name is what it is)
 Made = TypeVar("Made", covariant=True)  # noqa: PLC0105  (the name is what it is)
-Decided = TypeVar("Decided", contravariant=True)  # noqa: PLC0105  (the name is what it is)
 
 
 class Observe(Protocol[Read]):
@@ -37,18 +36,13 @@ class MakePlan(Protocol[Known, Made]):
     def __call__(self, observed: Known, *, now: datetime) -> Made: ...
 
 
-class Execute(Protocol[Known, Decided]):
-    """Execute a plan; return what failed, after all that does not depend on it, and when to reconcile again."""
-
-    def __call__(self, observed: Known, plan: Decided) -> Awaitable[Executed]: ...
-
-
 class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     """Brings objects a step nearer to their goals."""
 
     observe: Observe[Observed]
     make_plan: MakePlan[Observed, SomePlan]
-    execute: Execute[Observed, SomePlan]
+    execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
+    """Returns what failed, after all that does not depend on it, and when to reconcile again for what the execution left or brought."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
     """Reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew."""
 

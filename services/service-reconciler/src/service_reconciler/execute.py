@@ -46,14 +46,13 @@ class Execution:
         self._writer = writer
         self._kube = kube
         self._reads = reads
-        self._publisher = publisher
         self._events = events
         self._unrecorded: dict[str, int] = {}
         """RayServices, by uid, with how often their spec could not be recorded in a row."""
         self.handlers: Handlers[Observed] = {
             Submit: self._submit,
             RecordRevision: self._record_revision,
-            Publish: self._publish,
+            Publish: publisher.publish,
             Annotate: self._write_noted,
             Delete: self._write_noted,
         }
@@ -69,13 +68,6 @@ class Execution:
         if (problem := await self._unrecorded_because(observed.service, action)) is not None:
             note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
             event = warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note)
-            await self._events.record(observed.service.metadata, event)
-        return False
-
-    async def _publish(self, action: Publish, observed: Observed, _writer: Writer) -> bool:
-        if (why := await self._publisher.publish(action.event)) is not None:
-            note = f"External consumers do not receive the upgrade's step {action.event.kind}: {why}"
-            event = warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note)
             await self._events.record(observed.service.metadata, event)
         return False
 

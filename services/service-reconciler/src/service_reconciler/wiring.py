@@ -76,7 +76,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     lookup = Lookup(kube, cache, clock)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
-    writer, publisher = ConfigWriter(serve, revisions), Publisher(bus, clock)
+    writer, publisher = ConfigWriter(serve, revisions), Publisher(bus, clock, events.record)
     executor = Executor[Observed](
         events,
         clock=clock,

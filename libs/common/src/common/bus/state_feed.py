@@ -22,7 +22,7 @@ from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
 from common.bus.sharding import PARTITIONS, Place, Tree
-from common.observability import metrics, tracing
+from common.observability import metrics, tasks, tracing
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class StateFeed:
         why, retry = "started", FIRST_RETRY
         history: str | None = None
         while True:
-            async with errors.outlived(f"feed of partition {partition}"):
+            async with tasks.outlived(f"feed of partition {partition}"):
                 listener.loading(why)
                 load = _Load(self, partition, listener, history)
                 try:

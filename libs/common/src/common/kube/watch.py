@@ -19,6 +19,7 @@ import structlog
 from common import errors, untrusted
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
+from common.observability import tasks
 
 log = structlog.get_logger()
 
@@ -148,7 +149,7 @@ class Watch:
         while True:
             self.active_at = loop.time()
             try:
-                async with errors.outlived(f"watch of {self.target}"):
+                async with tasks.outlived(f"watch of {self.target}"):
                     if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
                         self._version = await self._list()
                         self._listed_at = loop.time()

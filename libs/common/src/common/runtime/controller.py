@@ -16,6 +16,7 @@ import structlog
 from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
+from common.observability import tasks
 from common.observability.meters import ReconcileMeter
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
@@ -130,7 +131,7 @@ class Controller:
 
     async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None) -> None:
         while True:
-            async with errors.outlived(f"worker of {self.name}"):
+            async with tasks.outlived(f"worker of {self.name}"):
                 key = await take()
                 chosen = await self._chosen(key, reconcile, guard)
                 if chosen is None:
@@ -144,7 +145,7 @@ class Controller:
                     except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
                         self._failed(key, _cause(problem))
                     except asyncio.CancelledError as problem:
-                        if not errors.is_stray():
+                        if not tasks.is_stray():
                             raise
                         self._failed(key, problem)
                     else:

@@ -23,6 +23,7 @@ from common.api.opaque import Body
 from common.clock import Clock
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
+from common.observability import tasks
 
 log = structlog.get_logger()
 
@@ -81,7 +82,7 @@ class EventRecorder:
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
         try:
             while True:
-                async with errors.outlived("writer of Events"):
+                async with tasks.outlived("writer of Events"):
                     while not self._waiting:
                         self._arrived.clear()
                         await self._arrived.wait()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common import errors
+from common.observability import tasks
 
 pytestmark = pytest.mark.looptime
 
@@ -18,7 +18,7 @@ class Loop:
 
     async def run(self) -> None:
         while True:
-            async with errors.outlived("test"):
+            async with tasks.outlived("test"):
                 self.turns += 1
                 if not self._problems:
                     await asyncio.Event().wait()

@@ -65,34 +65,31 @@ class Execution:
         return True
 
     async def _record_revision(self, action: RecordRevision, observed: Observed, _writer: Writer) -> bool:
-        if (problem := await self._unrecorded_because(observed.service, action)) is not None:
-            note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
-            event = warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note)
-            await self._events.record(observed.service.metadata, event)
+        """Record the spec; report why it is not recorded and the cluster is created without it."""
+        meta = observed.service.metadata
+        try:
+            await self._record(observed.service, action)
+        except errors.Terminal as problem:
+            lost: errors.RaybusError = problem
+        except errors.Retryable as problem:
+            if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
+                raise
+            self._unrecorded[meta.uid] = self._unrecorded.get(meta.uid, 0) + 1
+            if self._unrecorded[meta.uid] < UNRECORDED_LIMIT:
+                raise
+            del self._unrecorded[meta.uid]
+            lost = problem
+        else:
+            self._unrecorded.pop(meta.uid, None)
+            return False
+        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {lost}"
+        await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
         return False
 
     async def _write_noted(self, action: Annotate | Delete, observed: Observed, writer: Writer) -> bool:
         await writer.write(action)
         metrics.note(observed, action)
         return True
-
-    async def _unrecorded_because(self, service: RayService, action: RecordRevision) -> errors.RaybusError | None:
-        """Record the spec; return why it is not recorded and the cluster is created without it, None when it is."""
-        uid = service.metadata.uid
-        try:
-            await self._record(service, action)
-        except errors.Terminal as problem:
-            return problem
-        except errors.Retryable as problem:
-            if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
-                raise
-            self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
-            if self._unrecorded[uid] < UNRECORDED_LIMIT:
-                raise
-            del self._unrecorded[uid]
-            return problem
-        self._unrecorded.pop(uid, None)
-        return None
 
     async def _record(self, service: RayService, action: RecordRevision) -> None:
         """Record what a RayService asks for, and what serves until then; a second time this writes nothing."""

@@ -204,9 +204,9 @@ class KubeClient:
             self.may_write()
             step = tracing.step("write", method=method, path=path)
         data = None if body is None else msgspec.json.encode(body)
-        session, options = await self._prepared(query or {}, headers or {}, most)
+        url, session, options = await self._prepared(path, query or {}, headers or {}, most)
         with step, self._asking(method, data) as check:
-            async with session.request(method, self._url(path), data=data, timeout=self._timeout, **options) as answer:
+            async with session.request(method, url, data=data, timeout=self._timeout, **options) as answer:
                 await check(answer, most)
                 content = await _read(answer, most)
         self._meter.read(method, content)
@@ -221,25 +221,23 @@ class KubeClient:
         `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, and nothing is unpacked.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        session, options = await self._prepared(query, {}, most)
+        url, session, options = await self._prepared(path, query, {}, most)
         with self._asking("GET", None) as check:
-            async with session.get(self._url(path), timeout=timeout, **options) as answer:
+            async with session.get(url, timeout=timeout, **options) as answer:
                 await check(answer, most)
                 yield answer.content
 
-    def _url(self, path: str) -> URL:
-        return URL(self.server + path, encoded=True)
-
     async def _prepared(
-        self, query: Mapping[str, str], headers: Mapping[str, str], most: int | None
-    ) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
-        """Return what sends a request, and how; redirects are not followed: they would take our credentials along."""
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], most: int | None
+    ) -> tuple[URL, aiohttp.ClientSession, dict[str, Any]]:
+        """Return where a request goes, what sends it, and how; redirects are not followed: they would take our credentials along."""
         session, plain = (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **headers}
         if (authorization := await self._authorization()) is not None:
             sent["Authorization"] = authorization
-        options = {"params": dict(query), "headers": sent, "allow_redirects": False}
-        return session, options | {"proxy": self._proxy, "server_hostname": self._server_name}
+        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False}
+        options |= {"proxy": self._proxy, "server_hostname": self._server_name}
+        return URL(self.server + path, encoded=True), session, options
 
     @contextmanager
     def _asking(self, method: str, data: bytes | None) -> Generator[Check]:

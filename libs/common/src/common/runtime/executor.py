@@ -13,8 +13,9 @@ A `Parallel` is begun, and continued, within the time slice of the plan alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
@@ -98,14 +99,10 @@ class Executor(Generic[Observed]):
 
     async def execute(self, observed: Observed, plan: Plan[Any]) -> Executed:
         """Execute a plan until a step ends it or its time slice is over."""
-        writer, handlers = self._writer_of(observed), self._handlers
-
-        def write(action: Action) -> Awaitable[bool]:
-            handle = handlers.get(type(action))
-            return writer.write(action) if handle is None else handle(action, observed, writer)
-
+        writer = self._writer_of(observed)
+        attempt = partial(self._attempt, observed=observed, writer=writer)
         meta, steps = writer.root.metadata, cast("Sequence[Action | Parallel]", plan.actions)
-        execution = _Execution(write, self._clock, self._clock.monotonic() + SLICE)
+        execution = _Execution(attempt, self._clock, self._clock.monotonic() + SLICE)
         failures: list[Failure] = []
         ended: set[str] = set()
         for step in steps:
@@ -116,7 +113,7 @@ class Executor(Generic[Observed]):
                 ends_plan = execution.is_cut or any(isinstance(each.error, UNANSWERED) for each in failed)
                 failures += failed
             else:
-                result = await execution.attempt(step)
+                result = await attempt(step)
                 if result is True and not isinstance(step, EmitEvent):
                     log.info("done", action=str(step))
                 await report(self._events, meta, step, result=result)
@@ -135,11 +132,21 @@ class Executor(Generic[Observed]):
                 group.create_task(self._events.record(meta, events[0], count=len(events)))
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
+    async def _attempt(self, action: Action, observed: Observed, writer: Writer) -> Result:
+        """Execute one action; return its error instead of raising it."""
+        if isinstance(action, EmitEvent):
+            return errors.InvalidSpec(action.event.note) if isinstance(action, Refuse) else True
+        handle = self._handlers.get(type(action))
+        try:
+            return await (writer.write(action) if handle is None else handle(action, observed, writer))
+        except errors.RaybusError as problem:
+            return problem
+
 
 class _Execution(msgspec.Struct):
     """The attempts of one plan, and its time slice."""
 
-    perform: Callable[[Action], Awaitable[bool]]
+    attempt: Callable[[Action], Coroutine[None, None, Result]]
     clock: Clock
     ends_at: float
     has_changes: bool = False
@@ -168,15 +175,6 @@ class _Execution(msgspec.Struct):
                 size = min(size, sum(1 for _ in takewhile(attrgetter("continues"), actions)))
                 self.is_cut = bool(actions) and not failed and not size
         return failed
-
-    async def attempt(self, action: Action) -> Result:
-        """Execute one action; return its error instead of raising it."""
-        if isinstance(action, Refuse):
-            return errors.InvalidSpec(action.event.note)
-        try:
-            return isinstance(action, EmitEvent) or await self.perform(action)
-        except errors.RaybusError as problem:
-            return problem
 
     def _is_time_over(self) -> bool:
         """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""

@@ -164,7 +164,6 @@ async def test_a_plan_that_takes_too_long_is_cut() -> None:
     run = Run()
     result = await run.execute(Parallel(actions=some("abcdefghi", seconds=SLICE)), Parallel(actions=some("j")))
     assert (run.done, result.is_cut) == (list("abcdefgh"), True)
-    assert result.conclude(run.clock.now()) == run.clock.now()
 
 
 async def test_what_is_begun_is_completed_before_the_cut() -> None:
@@ -177,4 +176,4 @@ async def test_what_is_begun_is_completed_before_the_cut() -> None:
 async def test_a_plan_in_time_is_not_cut() -> None:
     run = Run()
     result = await run.execute(Parallel(actions=some("a", seconds=SLICE)))
-    assert (run.done, result.is_cut, result.conclude(run.clock.now())) == (["a"], False, None)
+    assert (run.done, result.is_cut) == (["a"], False)

@@ -27,7 +27,7 @@ from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.clock import Clock
-from common.runtime.actions import Action, EmitEvent, Parallel, Plan, Refuse, earliest
+from common.runtime.actions import Action, EmitEvent, Parallel, Plan, Refuse
 from common.runtime.events import EventRecorder
 from common.runtime.writer import Writer
 
@@ -72,12 +72,6 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     def error(self) -> errors.RaybusError | None:
         """Return the error that the retry depends on."""
         return self.failures[0].error if self.failures else None
-
-    def conclude(self, now: datetime) -> datetime | None:
-        """Raise the error, if any; return when the rest is due."""
-        if self.error is not None:
-            raise self.error
-        return earliest(self.requeue_at, now if self.is_cut else None)
 
 
 class Executor(Generic[Observed]):

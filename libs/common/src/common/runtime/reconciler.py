@@ -62,4 +62,6 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
             )
         log.debug("planned", note=plan.note, actions=len(plan.actions))
         executed = await self.execute(observed, plan)
-        return earliest(plan.requeue_at, executed.conclude(now))
+        if executed.error is not None:
+            raise executed.error
+        return earliest(plan.requeue_at, executed.requeue_at, now if executed.is_cut else None)

@@ -150,7 +150,10 @@ class Membership:
             problem, pause = None, RETRY_SECONDS
             try:
                 await self._turn()
-                pause = self._pause()
+                # No list is needed before, unless a hint comes.
+                until_renewal = ownership.RENEW_SECONDS - self._age()
+                remaining = [each.remaining for each in self._others.values()]
+                pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
             except errors.RaybusError as refused:
                 problem = f"the Leases of the replicas cannot be kept: {refused}"
                 if problem != self._problem:
@@ -294,13 +297,6 @@ class Membership:
         self._mine = await self._leases.write(replaced, partitions, takes_part=takes_part and self._is_able())
         self._renewed_at = asked_at
         self._fence.open_until = asked_at + ownership.DEADLINE_SECONDS
-
-    def _pause(self) -> float:
-        """Return for how many seconds no list is needed, unless a hint comes."""
-        until_renewal = ownership.RENEW_SECONDS - self._age()
-        if not self._others:
-            return until_renewal
-        return min(LIST_SECONDS, until_renewal, *(each.remaining for each in self._others.values()))
 
     def _age(self) -> float:
         return self._now() - self._renewed_at

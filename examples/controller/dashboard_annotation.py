@@ -14,6 +14,7 @@ from common.runtime import controller, events, executor, process, reconciler, re
 from common.runtime.actions import Action, Patch, Plan
 from common.runtime.cache import Cache, Object
 from common.runtime.key import Key, Watched
+from common.runtime.writer import Writer
 
 NAME, ANNOTATION = "dashboard-annotation", "example.com/dashboard"
 KINDS: dict[str, type[Object]] = {KIND: RayCluster, "Service": Service}
@@ -54,17 +55,18 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:  # noqa: AR
     return Plan(actions=(write,), note=f"the dashboard is at {wanted}")
 
 
-async def execute(observed: Observed, plan: Plan[Action], *, now: datetime, by: executor.Executor) -> datetime | None:
-    """Execute a plan, and raise its failure."""
-    return (await by.execute(observed[0], plan.actions)).conclude(now)
+def writer(observed: Observed, *, kube: client.Kube, cache: Cache) -> Writer:
+    """Return what writes a RayCluster, and what belongs to it."""
+    return Writer(kube, cache, KINDS, resource=resources.RAY_CLUSTER, root=observed[0])
 
 
 def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.App]:
     """Put the controller together; nothing is to be closed at its end."""
     cache, watched = Cache(), Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
     recorder = events.EventRecorder(kube, resources.RAY_CLUSTER, controller=NAME, instance=NAME, clock=clock)
-    by = executor.Executor(kube, cache, recorder, views=KINDS, clock=clock)
-    reconcile = reconciler.Reconciler(partial(observe, cache=cache), make_plan, partial(execute, by=by))
+    writer_of = partial(writer, kube=kube, cache=cache)
+    by = executor.Executor[Observed](recorder, clock=clock, writer_of=writer_of)
+    reconcile = reconciler.Reconciler(partial(observe, cache=cache), make_plan, by.execute)
     queue = controller.Controller(NAME, watched, cache=cache, clock=clock)
     return nullcontext(replica.App(controller=queue, reconciler=reconcile, cache=cache, events=recorder))
 

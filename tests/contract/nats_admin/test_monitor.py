@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from common.bus import streams
 from common.bus.nats import Bus, StreamInfo, connect
+from common.bus.session import status_of
 from common.settings import Settings
 from localcluster import ports
 from nats_admin.monitor import Monitor
@@ -58,7 +59,7 @@ async def test_storage_memory_connections_and_streams_of_a_real_server(tmp_path:
     async with single(tmp_path) as (_, url, bus):
         session = await bus.session()
         for number in range(3):
-            await session.request(f"{SUBJECT}.{number}", bytes(1000))
+            await session.request(f"{SUBJECT}.{number}", bytes(1000), read=status_of)
         async with observed(url) as registry:
             await eventually(lambda: value(registry, "up") == 1, within=20.0, what="an answer")
             of = {"account": "$G", "stream": "RAY_STATE"}
@@ -119,7 +120,7 @@ async def test_a_leader_reports_the_replica_of_a_killed_server_and_leads_no_more
             cluster.servers[(number + 2) % 3].kill()
             session = await through.session()
             for count in range(20):
-                await session.request(f"{SUBJECT}.{count}", b"x")
+                await session.request(f"{SUBJECT}.{count}", b"x", read=status_of)
             await eventually(
                 lambda: (value(leading, "stream_lag_messages", STATE) or 0) >= 20, within=20.0, what="the lag"
             )

@@ -11,6 +11,7 @@ import msgspec
 
 from common.bus import subjects
 from common.bus.nats import Bus, connect
+from common.bus.session import status_of
 from common.settings import Settings
 from integration.monitoring import ground
 from integration.monitoring.cause import Cause, Scene
@@ -84,7 +85,7 @@ async def _filled(scene: Scene) -> AsyncGenerator[None]:
     async with _one_server(scene, "nats-filled") as (_, bus):
         session = await bus.session()
         for number in range(HELD):
-            await session.request(f"{SUBJECT}.{number}", os.urandom(MEGABYTE))
+            await session.request(f"{SUBJECT}.{number}", os.urandom(MEGABYTE), read=status_of)
         yield
         await bus.api(f"STREAM.PURGE.{subjects.STATE_STREAM}", {}, _Purged)
         await _silent(scene, FILLING)
@@ -125,7 +126,7 @@ async def _one_of_three_hangs(scene: Scene) -> AsyncGenerator[None]:
         hung.freeze()
         try:
             for number in range(LAGGING):
-                await session.request(f"{SUBJECT}.{number}", b"x")
+                await session.request(f"{SUBJECT}.{number}", b"x", read=status_of)
             await ground.until(scene.ground.server, "raybus_nats_stream_lag_messages > 1000")
             yield
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from common.api.meta import version_number
 from common.bus import messages, subjects
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
@@ -109,5 +110,5 @@ class FakeFeed:
             case Gone(moved_to=Place() as to):
                 listener.moved(message.kind, message.namespace, message.name, to=to.partition)
             case Gone():
-                version = messages.number(message.version)
+                version = version_number(message.version)
                 listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)

@@ -8,7 +8,7 @@ from secrets import token_hex
 import msgspec
 
 from common import errors
-from common.api.meta import ObjectMeta
+from common.api.meta import ObjectMeta, version_number
 from common.bus import messages, subjects
 from common.bus.consumer import Source, consume
 from common.bus.feed import Synced
@@ -46,7 +46,7 @@ class Witness:
         message = messages.decode(stored.subject, stored.headers, stored.payload)
         before = self.last.get(stored.subject)
         if isinstance(message, State | Gone):
-            if isinstance(before, State | Gone) and messages.number(message.version) < messages.number(before.version):
+            if isinstance(before, State | Gone) and version_number(message.version) < version_number(before.version):
                 self.regressions.append(f"{stored.subject}: {message.version} after {before.version}")
             self.arrived_at.setdefault((message.name, message.version), asyncio.get_running_loop().time())
         self.last[stored.subject] = message

@@ -5,10 +5,19 @@ from collections.abc import Mapping
 import pytest
 
 from common import errors
+from common.api.event import Event as KubernetesEvent
+from common.api.meta import ObjectMeta
+from common.kube.resources import RAY_SERVICE
+from common.runtime.cache import Cache
+from common.runtime.writer import Writer
+from common.upgrade.events import Event
 from service_reconciler import publisher
+from service_reconciler.actions import Publish
 from service_reconciler.publisher import Publisher
 from support import upgrade_events as shown
+from support.builders.upgrade import an_upgrade
 from support.fakes.clock import FakeClock
+from support.fakes.kube import FakeKube
 
 FIRST, SECOND = (shown.an_event(data) for _, data in shown.EXAMPLES[:2])
 GONE = errors.Unavailable("nobody answers: the stream is missing")
@@ -32,25 +41,37 @@ class Stream:
 
 
 class Desk:
-    """A publisher, its stream and its clock."""
+    """A publisher, its stream, its clock, and the notes of its Kubernetes Events."""
 
     def __init__(self) -> None:
         self.stream, self.clock = Stream(), FakeClock()
-        self.publisher = Publisher(self.stream, self.clock)
+        self.notes: list[str] = []
+        self.publisher = Publisher(self.stream, self.clock, self._report)
+
+    async def publish(self, event: Event) -> str | None:
+        """Publish an event; return why it is reported as lost, if it is."""
+        before, observed = len(self.notes), an_upgrade()
+        writer = Writer(FakeKube(), Cache(), {}, resource=RAY_SERVICE, root=observed.service)
+        assert not await self.publisher.publish(Publish(event=event), observed, writer)
+        text = f"External consumers do not receive the upgrade's step {event.kind}: "
+        return next((note.removeprefix(text) for note in self.notes[before:]), None)
+
+    async def _report(self, _about: ObjectMeta, event: KubernetesEvent) -> None:
+        self.notes.append(event.note)
 
 
 async def test_a_process_publishes_an_event_once() -> None:
     desk = Desk()
-    outcomes = [await desk.publisher.publish(each) for each in (FIRST, SECOND, FIRST)]
+    outcomes = [await desk.publish(each) for each in (FIRST, SECOND, FIRST)]
     assert (outcomes, desk.stream.ids) == ([None] * 3, [FIRST.id, SECOND.id])
 
 
 async def test_what_is_refused_for_good_is_lost_and_not_tried_again() -> None:
     desk = Desk()
     desk.stream.answer = errors.Rejected("message size exceeds maximum")
-    assert await desk.publisher.publish(FIRST) == "message size exceeds maximum"
+    assert await desk.publish(FIRST) == "message size exceeds maximum"
     desk.stream.answer = None
-    assert (await desk.publisher.publish(FIRST), desk.stream.ids) == (None, [])
+    assert (await desk.publish(FIRST), desk.stream.ids) == (None, [])
 
 
 async def test_without_a_connection_it_waits_for_ever() -> None:
@@ -58,7 +79,7 @@ async def test_without_a_connection_it_waits_for_ever() -> None:
     desk.stream.answer, desk.stream.problem = GONE, "NATS is not reachable"
     for _ in range(100):
         with pytest.raises(errors.Unavailable):
-            await desk.publisher.publish(FIRST)
+            await desk.publish(FIRST)
         desk.clock.advance(10)
 
 
@@ -66,25 +87,25 @@ async def test_a_server_that_refuses_is_retried_and_then_skipped_until_it_takes_
     desk = Desk()
     desk.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
-        await desk.publisher.publish(FIRST)
+        await desk.publish(FIRST)
     desk.clock.advance(publisher.LOST_AFTER - 1)
     with pytest.raises(errors.Unavailable):
-        await desk.publisher.publish(FIRST)
+        await desk.publish(FIRST)
     desk.clock.advance(1)
-    assert [await desk.publisher.publish(each) for each in (FIRST, SECOND)] == [str(GONE)] * 2
+    assert [await desk.publish(each) for each in (FIRST, SECOND)] == [str(GONE)] * 2
     desk.stream.answer = None
     third = shown.an_event(shown.EXAMPLES[2][1])
-    assert await desk.publisher.publish(third) is None
+    assert await desk.publish(third) is None
     desk.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
-        await desk.publisher.publish(shown.an_event(shown.EXAMPLES[3][1]))
+        await desk.publish(shown.an_event(shown.EXAMPLES[3][1]))
 
 
 async def test_the_backoff_begins_anew_after_a_while() -> None:
     desk = Desk()
     desk.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
-        await desk.publisher.publish(FIRST)
+        await desk.publish(FIRST)
     desk.clock.advance(publisher.FORGOTTEN + 1)
     with pytest.raises(errors.Unavailable):
-        await desk.publisher.publish(FIRST)
+        await desk.publish(FIRST)

@@ -281,6 +281,31 @@ async def test_a_full_stream_is_not_asked_for_each_state_that_waits(monkeypatch:
         assert asked <= 3, "one for each worker"
 
 
+async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "FULL_SECONDS", 0.01)
+    stream, asked = FakeStateStream(), asyncio.Event()
+    stream.room = 0
+    publish = stream.publish
+
+    async def never_answered_again(
+        subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+    ) -> int:
+        monkeypatch.setattr(stream, "publish", unanswered)
+        return await publish(subject, payload, headers, expected=expected, message_id=message_id)
+
+    async def unanswered(*_: object, **_more: object) -> int:
+        asked.set()
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr(stream, "publish", never_answered_again)
+    async with working(stream) as (outbox, _):
+        outbox.put(*state_of("pod"))
+        await asked.wait()
+        await asyncio.sleep(0.05)
+        assert outbox.in_flight == 1
+
+
 async def test_an_object_that_comes_back_in_the_same_version_is_no_repetition() -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):

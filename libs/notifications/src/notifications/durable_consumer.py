@@ -79,7 +79,7 @@ class Pull:
 
     async def acknowledge(self, delivery: Delivery) -> None:
         """Have the server record that a message is done, and wait until it has; it does not come again."""
-        await self._bus.current.request(delivery.reply, b"+ACK")
+        await self._bus.current.request(delivery.reply, b"+ACK", read=status_of)
 
     async def extend(self, delivery: Delivery) -> None:
         """Begin the time anew after which the server delivers a message again."""

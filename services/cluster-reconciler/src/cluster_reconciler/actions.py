@@ -6,10 +6,9 @@ import msgspec
 
 from cluster_reconciler.reasons import Failure
 from cluster_reconciler.resources.node import ReplicaIndex
-from common.api.opaque import Body
 from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import POD
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, IfExists, Parallel, Plan
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Plan
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
@@ -26,10 +25,6 @@ class CreateWorker(Action, frozen=True, kw_only=True):
     def continues(self) -> bool:
         """Return whether the pod completes a replica of several hosts: one that is not whole would be deleted."""
         return self.replica.host > 0
-
-    def creation(self, body: Body) -> Create:
-        """Return the creation of the pod once it is built."""
-        return Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
 
     def __str__(self) -> str:
         return f"create Pod {self.name}"

@@ -6,6 +6,7 @@ them; what is complete, or got worse, is written at once.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -25,9 +26,18 @@ from common import conditions, errors, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, Refuse, Replace, UpdateStatus, earliest
-from common.runtime.cache import version_of
-from common.runtime.executor import Executed
+from common.runtime.actions import (
+    Action,
+    Create,
+    Delete,
+    DeleteCollection,
+    IfExists,
+    Refuse,
+    Replace,
+    UpdateStatus,
+    earliest,
+)
+from common.runtime.executor import Executed, Executor, Handlers
 from common.runtime.writer import Writer
 
 log = structlog.get_logger()
@@ -41,26 +51,26 @@ GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
 
 
-async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: datetime) -> datetime | None:
+async def execute(observed: Observed, plan: ClusterPlan, io: Ports, executor: Executor[Observed]) -> Executed:
     """Execute a plan, then bring the status up to date; return when to reconcile again.
 
     Raises:
         RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
     """
-    perform = partial(_perform, observed=observed, io=io)
     actions = [each for some in plan.actions for each in some.actions]
-    executed = await io.executor.execute(observed.cluster, plan.actions, perform)
+    executed = await executor.execute(observed, plan)
     changes_children = any(isinstance(each, Replace | Delete) and not is_of_pod(each) for each in actions)
     if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
         memory_of(observed.cluster, io).children.clear()
     _log(executed, list(map(str, actions)), plan.note)
-    meta = observed.cluster.metadata
+    meta, now = observed.cluster.metadata, observed.now
     cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
     status, written = StatusPlan(), Executed()
     if cluster is not None:
-        status = plan_status(msgspec.structs.replace(observed, cluster=cluster), outcome_of(plan, executed), io)
+        observed = msgspec.structs.replace(observed, cluster=cluster)
+        status = plan_status(observed, outcome_of(plan, executed), io)
     if cluster is not None and status.write is not None:
-        written = await io.executor.execute(cluster, step(UpdateStatus(status=status.write)), perform)
+        written = await executor.execute(observed, ClusterPlan(actions=step(UpdateStatus(status=status.write))))
         old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
         is_new = written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind)
         if is_new and (made_at := cluster.metadata.creation_timestamp) is not None:
@@ -71,57 +81,70 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
         raise error
     seconds = io.config.requeue_seconds if plan.is_periodic else 0
     periodic = now + timedelta(seconds=seconds) if seconds > 0 else None
-    return earliest(periodic, status.requeue_at, now if executed.is_cut else None)
+    return Executed(is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at))
 
 
-async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Ports) -> bool:
-    cluster, memory = observed.cluster, memory_of(observed.cluster, io)
-    if isinstance(action, CreateWorker):
-        body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
-        batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
-        action = action.creation(body)
-    match action:
-        case Create() if action.resource is POD:
-            try:  # its name follows from what was observed, so a repeat meets AlreadyExists
-                return await writer.write(action)
-            except (errors.Unavailable, asyncio.CancelledError):
-                memory.has_listed_pods = False  # the pod may have been made all the same
-                raise
-            except errors.AlreadyExists as problem:
-                memory.taken.add(action.body["metadata"]["name"])
-                raise errors.Conflict(str(problem)) from problem
-        case Create():
-            is_new = await _create_child(action, writer)
-            child = observed.absent.get(action.resource)
-            if child is not None and child.name == action.body["metadata"]["name"]:
-                memory.saw(child, now=observed.now)
-            return is_new
-        case Delete() if action.resource is POD:
-            return await _delete_pod(action, writer, memory, io)
-        case DeleteCollection():
-            await writer.write(action)
-            keep_pods(cluster, io, await io.kube.list(POD, writer.namespace, label_selector=selector(cluster)))
-            return True
-        case _:
-            return await writer.write(action)
+def handlers(io: Ports) -> Handlers[Observed]:
+    """Return what this service does about an action beside the write."""
+    return {
+        CreateWorker: partial(_create_worker, io=io),
+        Create: partial(_create, io=io),
+        Delete: partial(_delete, io=io),
+        DeleteCollection: partial(_delete_pods, io=io),
+    }
 
 
-async def _create_child(action: Create, writer: Writer) -> bool:
+def _create_worker(action: CreateWorker, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
+    group = action.group
+    body = worker_pod.build(observed.cluster, group, io.config, name=action.name, replica=action.replica)
+    batch.scheduler(io.config).mark(observed.cluster, group.group_name, body)
+    creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
+    return _create_pod(creation, memory_of(observed.cluster, io), writer)
+
+
+def _create(action: Create, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
+    memory = memory_of(observed.cluster, io)
+    is_pod = action.resource is POD
+    return _create_pod(action, memory, writer) if is_pod else _create_child(action, observed, memory, writer)
+
+
+async def _create_pod(action: Create, memory: Memory, writer: Writer) -> bool:
+    try:  # its name follows from what was observed, so a repeat meets AlreadyExists
+        return await writer.write(action)
+    except (errors.Unavailable, asyncio.CancelledError):
+        memory.has_listed_pods = False  # the pod may have been made all the same
+        raise
+    except errors.AlreadyExists as problem:
+        memory.taken.add(action.body["metadata"]["name"])
+        raise errors.Conflict(str(problem)) from problem
+
+
+async def _create_child(action: Create, observed: Observed, memory: Memory, writer: Writer) -> bool:
     """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
 
     It judges whether we may grant a Role by a copy of its own, which learns of the Role that we have just made a little later.
     """
-    for _ in range(GRANT_TRIES if action.resource is ROLE_BINDING else 0):
+    tries = GRANT_TRIES if action.resource is ROLE_BINDING else 0
+    while True:
         try:
-            return await writer.write(action)
+            is_new = await writer.write(action)
+            break
         except (errors.Forbidden, errors.NotFound):
+            if not tries:
+                raise
+            tries -= 1
             await asyncio.sleep(GRANT_PAUSE)
-    return await writer.write(action)
+    child = observed.absent.get(action.resource)
+    if child is not None and child.name == action.body["metadata"]["name"]:
+        memory.saw(child, now=observed.now)
+    return is_new
 
 
-async def _delete_pod(action: Delete, writer: Writer, memory: Memory, io: Ports) -> bool:
-    known = io.cache.get(Pod, writer.namespace, action.name)
-    version = 0 if known is None else version_of(known.metadata)
+async def _delete(action: Delete, observed: Observed, writer: Writer, io: Ports) -> bool:
+    if action.resource is not POD:
+        return await writer.write(action)
+    known, memory = io.cache.get(Pod, writer.namespace, action.name), memory_of(observed.cluster, io)
+    version = 0 if known is None else known.metadata.version
     try:
         is_new = await writer.write(action)
     except errors.Conflict:
@@ -132,6 +155,13 @@ async def _delete_pod(action: Delete, writer: Writer, memory: Memory, io: Ports)
     if is_new:
         memory.deleted.add(action.uid)
     return is_new
+
+
+async def _delete_pods(action: DeleteCollection, observed: Observed, writer: Writer, io: Ports) -> bool:
+    await writer.write(action)
+    listed = await io.kube.list(POD, writer.namespace, label_selector=selector(observed.cluster))
+    keep_pods(observed.cluster, io, listed)
+    return True
 
 
 def _log(executed: Executed, done: list[str], note: str) -> None:

@@ -26,8 +26,7 @@ from common.feature_gates import Gate
 from common.kube.client import Kube
 from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
 from common.runtime.actions import Create
-from common.runtime.cache import Cache, version_of
-from common.runtime.executor import Executor
+from common.runtime.cache import Cache
 from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
@@ -70,7 +69,6 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
     kube: Kube
     cache: Cache
-    executor: Executor
     config: Config
     memories: dict[Key, Memory]
 
@@ -150,9 +148,9 @@ def selector(cluster: RayCluster) -> str:
 def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
     """Put the state right by a list of the cluster's pods from the API server."""
     meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
-    version, present = version_of(listed.metadata), {pod.metadata.uid for pod in listed.items}
+    version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
     for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
-        if known.metadata.uid not in present and version_of(known.metadata) <= version:
+        if known.metadata.uid not in present and known.metadata.version <= version:
             io.cache.remove(Pod, meta.namespace, known.metadata.name, version=version)
     for pod in listed.items:
         io.cache.put(pod)

@@ -6,6 +6,7 @@ planned in batches of `BATCH` pods, so that its size delays only itself; the tab
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -32,7 +33,7 @@ Phase = Callable[[Observed], Continue | ClusterPlan]
 """A plan is the end: its actions follow those of the phases before."""
 
 
-def make(observed: Observed) -> ClusterPlan:
+def make(observed: Observed, *, now: datetime) -> ClusterPlan:
     """Return what to do now."""
     actions, notes, found = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:
@@ -42,7 +43,8 @@ def make(observed: Observed) -> ClusterPlan:
         if isinstance(result, ClusterPlan):
             found = result
             break
-    return msgspec.structs.replace(found, actions=tuple(actions), note="; ".join(filter(None, notes)))
+    requeue_at, note = now if found.is_partial else found.requeue_at, "; ".join(filter(None, notes))
+    return msgspec.structs.replace(found, actions=tuple(actions), requeue_at=requeue_at, note=note)
 
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
@@ -137,10 +139,8 @@ def _workers(observed: Observed) -> ClusterPlan:
         if is_partial:
             notes.append("the rest follows in the next batch")
             break
-    requeue_at, note = observed.now if is_partial else None, "; ".join(notes)
-    return ClusterPlan(
-        actions=tuple(steps), requeue_at=requeue_at, note=note, unfinished=unfinished, is_partial=is_partial
-    )
+    note = "; ".join(notes)
+    return ClusterPlan(actions=tuple(steps), note=note, unfinished=unfinished, is_partial=is_partial)
 
 
 PHASES: Final[tuple[Phase, ...]] = (

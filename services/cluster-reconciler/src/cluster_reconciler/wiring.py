@@ -4,17 +4,14 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from cluster_reconciler import observe, plan
+from cluster_reconciler import execute, observe, plan
 from cluster_reconciler import settings as own_settings
-from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
-from cluster_reconciler.execute import execute
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observe import Ports
 from cluster_reconciler.observed import Observed
@@ -33,6 +30,7 @@ from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Key, Rank, Watched
 from common.runtime.reconciler import Reconciler
+from common.runtime.writer import Writer
 from common.settings import Settings
 
 CONTROLLER: Final = "raycluster"
@@ -50,17 +48,19 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
     """Put the reconciler together."""
     cache = Cache()
     events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    executor = Executor(kube, cache, events, views=KINDS, clock=clock)
-    ports = Ports(kube=kube, cache=cache, executor=executor, config=config, memories={})
+    ports = Ports(kube=kube, cache=cache, config=config, memories={})
+    executor = Executor[Observed](
+        events,
+        clock=clock,
+        writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_CLUSTER, root=observed.cluster),
+        handlers=execute.handlers(ports),
+    )
     ClusterMetrics(cache, ports.memories, registry)
 
     def forget(objects: Objects) -> None:
         for each in objects:
             if isinstance(each, RayCluster):
                 ports.memories.pop(Key(each.metadata.namespace, each.metadata.name), None)
-
-    def make_plan(observed: Observed, *, now: datetime) -> ClusterPlan:  # noqa: ARG001  (what was observed has it)
-        return plan.make(observed)
 
     return App(
         controller=Controller(
@@ -74,8 +74,8 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
         ),
         reconciler=Reconciler(
             partial(observe.observe, io=ports),
-            make_plan,
-            partial(execute, io=ports),
+            plan.make,
+            partial(execute.execute, io=ports, executor=executor),
             recheck=partial(observe.recheck, io=ports),
         ),
         cache=cache,

@@ -6,7 +6,6 @@ cost nothing, the bus does not carry them, and there is nothing to remember betw
 """
 
 from contextlib import suppress
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -22,8 +21,9 @@ from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Create, Delete, Patch, Plan
-from common.runtime.executor import Executor
+from common.runtime.actions import Annotate, Create, Delete, Patch
+from common.runtime.events import EventRecorder
+from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from service_reconciler import metrics
 from service_reconciler.actions import Publish, RecordRevision
@@ -38,64 +38,58 @@ UNRECORDED_LIMIT: Final = 5
 
 
 class Execution:
-    """Executes plans for RayServices."""
+    """Executes the actions that are more than a write."""
 
     def __init__(
-        self, executor: Executor, writer: ConfigWriter, *, kube: Kube, reads: Observer, publisher: Publisher
+        self, writer: ConfigWriter, *, kube: Kube, reads: Observer, publisher: Publisher, events: EventRecorder
     ) -> None:
-        self._executor = executor
         self._writer = writer
         self._kube = kube
         self._reads = reads
-        self._publisher = publisher
+        self._events = events
         self._unrecorded: dict[str, int] = {}
         """RayServices, by uid, with how often their spec could not be recorded in a row."""
+        self.handlers: Handlers[Observed] = {
+            Submit: self._submit,
+            RecordRevision: self._record_revision,
+            Publish: publisher.publish,
+            Annotate: self._write_noted,
+            Delete: self._write_noted,
+        }
 
-    async def execute(self, observed: Observed, plan: Plan[Action], *, now: datetime) -> datetime | None:
-        """Execute a plan; raise its first failure at its end."""
-        service, meta = observed.service, observed.service.metadata
+    async def _submit(self, action: Submit, observed: Observed, _writer: Writer) -> bool:
+        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
+        if unrecorded is not None:
+            event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
+            await self._events.record(observed.service.metadata, event)
+        return True
 
-        async def perform(action: Action, *, writer: Writer) -> bool:
-            match action:
-                case Submit(cluster=cluster):
-                    unrecorded = await self._writer.send(action, self._reads.dashboard_service(cluster))
-                    if unrecorded is not None:
-                        event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
-                        await self._executor.emit(meta, event)
-                case RecordRevision():
-                    if (problem := await self._unrecorded_because(service, action)) is not None:
-                        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
-                        await self._executor.emit(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
-                    return False
-                case Publish(event=event):
-                    if (why := await self._publisher.publish(event)) is not None:
-                        note = f"External consumers do not receive the upgrade's step {event.kind}: {why}"
-                        await self._executor.emit(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
-                    return False
-                case _:
-                    await writer.write(action)
-            metrics.note(observed, action)
-            return True
-
-        return (await self._executor.execute(service, plan.actions, perform)).conclude(now)
-
-    async def _unrecorded_because(self, service: RayService, action: RecordRevision) -> errors.RaybusError | None:
-        """Record the spec; return why it is not recorded and the cluster is created without it, None when it is."""
-        uid = service.metadata.uid
+    async def _record_revision(self, action: RecordRevision, observed: Observed, _writer: Writer) -> bool:
+        """Record the spec; report why it is not recorded and the cluster is created without it."""
+        meta = observed.service.metadata
         try:
-            await self._record(service, action)
+            await self._record(observed.service, action)
         except errors.Terminal as problem:
-            return problem
+            lost: errors.RaybusError = problem
         except errors.Retryable as problem:
             if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
                 raise
-            self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
-            if self._unrecorded[uid] < UNRECORDED_LIMIT:
+            self._unrecorded[meta.uid] = self._unrecorded.get(meta.uid, 0) + 1
+            if self._unrecorded[meta.uid] < UNRECORDED_LIMIT:
                 raise
-            del self._unrecorded[uid]
-            return problem
-        self._unrecorded.pop(uid, None)
-        return None
+            del self._unrecorded[meta.uid]
+            lost = problem
+        else:
+            self._unrecorded.pop(meta.uid, None)
+            return False
+        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {lost}"
+        await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
+        return False
+
+    async def _write_noted(self, action: Annotate | Delete, observed: Observed, writer: Writer) -> bool:
+        await writer.write(action)
+        metrics.note(observed, action)
+        return True
 
     async def _record(self, service: RayService, action: RecordRevision) -> None:
         """Record what a RayService asks for, and what serves until then; a second time this writes nothing."""

@@ -6,17 +6,22 @@ and must not stop an upgrade: after that they are lost, counted and reported, un
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
 
 from common import errors
+from common.api.event import Event, warning
+from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.observability import tracing
+from common.runtime.writer import Writer
 from common.upgrade import events as upgrade_events
-from common.upgrade.events import Event
 from service_reconciler import metrics
+from service_reconciler.actions import Publish
+from service_reconciler.observed import Observed
+from service_reconciler.reasons import EventReason
 
 log = structlog.get_logger()
 
@@ -36,9 +41,9 @@ class Bus(Protocol):
         """Return why there is no connection; None while there is one."""
         ...
 
-    async def publish(
+    def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
-    ) -> object:
+    ) -> Awaitable[object]:
         """Store a message, once however often its id is sent within two minutes; return when it is stored."""
         ...
 
@@ -46,18 +51,20 @@ class Bus(Protocol):
 class Publisher:
     """Publishes upgrade events for one process."""
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
+    def __init__(self, bus: Bus, clock: Clock, report: Callable[[ObjectMeta, Event], Awaitable[None]]) -> None:
         self._bus = bus
         self._clock = clock
+        self._report = report
         self._published: OrderedDict[str, None] = OrderedDict()
         self._refused_since: float | None = None
         self._refused_at = 0.0
 
-    async def publish(self, event: Event) -> str | None:
-        """Publish an event unless this process has; return why it is lost, if it is. Raises `Retryable` while it may still go."""
+    async def publish(self, action: Publish, observed: Observed, _writer: Writer) -> bool:
+        """Publish an event unless this process has, and report it if it is lost. Raises `Retryable` while it may still go."""
+        event = action.event
         if event.id in self._published:
             self._published.move_to_end(event.id)
-            return None
+            return False
         wire = upgrade_events.encode(event, trace=tracing.CURRENT.get() or None)
         lost: errors.RaybusError | None = None
         try:
@@ -78,9 +85,11 @@ class Publisher:
             self._published.popitem(last=False)
         if lost is None:
             log.info("upgrade event published", event_id=event.id, kind=event.kind)
-            return None
+            return False
         log.error("an upgrade event is lost", event_id=event.id, kind=event.kind, error=str(lost))
-        return str(lost)
+        note = f"External consumers do not receive the upgrade's step {event.kind}: {lost}"
+        await self._report(observed.service.metadata, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
+        return False
 
     def _is_waited_for(self) -> bool:
         """Return whether a server that is there and takes no events may take them yet."""

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from common import durations, labels
+from common.api.kubernetes_syntax import dns_1035_problems
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
@@ -32,12 +33,6 @@ LONGEST_LIMIT: Final = 10**9
 """Seconds that a clock can count on from now; more is for ever."""
 _SECONDS: Final = re.compile(r"[+-]?[0-9]{1,18}")
 """What Go reads as a whole number: no blanks, no underscores, no digits of other scripts."""
-_DNS_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_DNS_LABEL_RULE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
 
 
 def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
@@ -45,8 +40,8 @@ def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
     meta, problem = service.metadata, None
     if len(meta.name) > LONGEST_NAME:
         problem = f"RayService name should be no more than {LONGEST_NAME} characters"
-    elif not _DNS_LABEL.fullmatch(meta.name):
-        problem = f"RayService name should be a valid DNS1035 label: [{_DNS_LABEL_RULE}]"
+    elif found := dns_1035_problems(meta.name):
+        problem = f"RayService name should be a valid DNS1035 label: [{' '.join(found)}]"
     else:
         try:
             initializing_limit(meta.annotations)

@@ -32,10 +32,12 @@ from common.runtime.executor import Executor
 from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
+from common.runtime.writer import Writer
 from common.settings import Settings
 from service_reconciler import metrics
 from service_reconciler.execute import Execution
 from service_reconciler.observe import Observer
+from service_reconciler.observed import Observed
 from service_reconciler.plan import make_plan
 from service_reconciler.publisher import Bus, Publisher
 from service_reconciler.settings import Config, config_of
@@ -74,11 +76,13 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
     observer = Observer(cache, kube, serve, revisions, config=config, clock=clock, background=background)
-    executor = Executor(kube, cache, events, views=KINDS, clock=clock)
-    execution = Execution(
-        executor, ConfigWriter(serve, revisions), kube=kube, reads=observer, publisher=Publisher(bus, clock)
+    writer, publisher = ConfigWriter(serve, revisions), Publisher(bus, clock, events.record)
+    executor = Executor[Observed](
+        events,
+        clock=clock,
+        writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
+        handlers=Execution(writer, kube=kube, reads=observer, publisher=publisher, events=events).handlers,
     )
-
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
         controller=Controller(
@@ -89,7 +93,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             forget=(serve.forget, revisions.forget, observer.forget),
             report_quarantine=events.report_quarantine,
         ),
-        reconciler=Reconciler(observer.observe, make_plan, execution.execute),
+        reconciler=Reconciler(observer.observe, make_plan, executor.execute),
         cache=cache,
         events=events,
         background=background,

@@ -3,16 +3,15 @@
 A Serve config that is not taken does not end the reconcile, unless a capacity and its record depend on it.
 """
 
-from datetime import datetime
-
 from common import errors
 from common.api.event import warning
-from common.api.meta import ObjectMeta
 from common.kube.resources import GRPC_ROUTE, SERVICE
 from common.ray.config_writer import ConfigWriter
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Create, Plan
-from common.runtime.executor import Executor
+from common.runtime import executor
+from common.runtime.actions import Create, Delete
+from common.runtime.events import EventRecorder
+from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from traffic_manager import metrics
 from traffic_manager.events import EventReason
@@ -32,56 +31,52 @@ UNKNOWN = {GRPC_ROUTE.kind: (EventReason.GRPC_ROUTE_UNSUPPORTED, NO_GRPC)}
 
 
 class Execution:
-    """Executes plans for RayServices."""
+    """Executes the actions that are more than a write."""
 
-    def __init__(self, executor: Executor, writer: ConfigWriter, *, reads: Observer) -> None:
-        self._executor = executor
+    def __init__(self, writer: ConfigWriter, *, reads: Observer, events: EventRecorder) -> None:
         self._writer = writer
         self._reads = reads
+        self._events = events
+        self.handlers: Handlers[Observed] = {
+            Create: self._create,
+            Delete: self._delete,
+            Submit: self._submit,
+            MoveCapacity: self._move_capacity,
+        }
 
-    async def execute(self, observed: Observed, plan: Plan[Action], *, now: datetime) -> datetime | None:
-        """Execute a plan; raise its first failure at its end."""
-        service = observed.service
-
-        async def perform(action: Action, *, writer: Writer) -> bool:
-            match action:
-                case Create():
-                    return await self._create(service.metadata, action, writer)
-                case Submit():
-                    await self._submit(service.metadata, action)
-                case MoveCapacity(submits=submits, record=record):
-                    for each in submits:
-                        try:
-                            await self._submit(service.metadata, each)
-                        except errors.RaybusError as problem:
-                            await self._executor.report(service.metadata, each, result=problem)
-                            raise
-                        await self._executor.report(service.metadata, each, result=True)
-                    await writer.write(record)
-                case _:
-                    await writer.write(action)
-            return True
-
-        return (await self._executor.execute(service, plan.actions, perform)).conclude(now)
-
-    async def _create(self, service: ObjectMeta, action: Create, writer: Writer) -> bool:
+    async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
         """Create an object, unless the API server knows no such kind; the rest of the plan does not depend on it."""
+        meta, kind = observed.service.metadata, action.resource.kind
         try:
             await writer.write(action)
         except errors.NotFound:
             if action.resource is SERVICE:
                 raise
-            kind = action.resource.kind
-            if self._reads.note_absence(service, kind):
+            if self._reads.note_absence(meta, kind):
                 reason, text = UNKNOWN.get(kind, (EventReason.GATEWAY_API_MISSING, MISSING))
-                await self._executor.emit(service, warning(reason, "Reconcile", text))
+                await self._events.record(meta, warning(reason, "Reconcile", text))
             return False
-        self._reads.note_creation(service, action.resource.kind)
+        self._reads.note_creation(meta, kind)
         return True
 
-    async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
-        service = self._reads.dashboard_service(action.cluster)
-        unrecorded = await self._writer.send(action, service)
+    async def _delete(self, action: Delete, _observed: Observed, writer: Writer) -> bool:
+        await writer.write(action)
+        return True  # also when it was gone
+
+    async def _submit(self, action: Submit, observed: Observed, _writer: Writer) -> bool:
+        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
         metrics.CONFIGS_SENT.inc()
         if unrecorded is not None:
-            await self._executor.emit(meta, warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded))
+            event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
+            await self._events.record(observed.service.metadata, event)
+        return True
+
+    async def _move_capacity(self, action: MoveCapacity, observed: Observed, writer: Writer) -> bool:
+        for each in action.submits:
+            try:
+                await self._submit(each, observed, writer)
+            except errors.RaybusError as problem:
+                await executor.report(self._events, observed.service.metadata, each, result=problem)
+                raise
+            await executor.report(self._events, observed.service.metadata, each, result=True)
+        return await writer.write(action.record)

@@ -28,10 +28,12 @@ from common.runtime.executor import Executor
 from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
+from common.runtime.writer import Writer
 from common.settings import Settings
 from common.version import OPERATOR_VERSION
 from traffic_manager.execute import Execution
 from traffic_manager.observe import Observer
+from traffic_manager.observed import Observed
 from traffic_manager.plan import make_guard_plan, make_plan
 
 CONTROLLER: Final = "traffic"
@@ -57,9 +59,12 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
     observer = Observer(cache, kube, serve, revisions, clock=clock, background=background)
-    executor = Executor(kube, cache, events, views=KINDS, clock=clock)
-    execution = Execution(executor, ConfigWriter(serve, revisions), reads=observer)
-
+    executor = Executor[Observed](
+        events,
+        clock=clock,
+        writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
+        handlers=Execution(ConfigWriter(serve, revisions), reads=observer, events=events).handlers,
+    )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
         controller=Controller(
@@ -69,8 +74,8 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
             clock=clock,
             forget=(serve.forget, revisions.forget, observer.forget),
         ),
-        reconciler=Reconciler(observer.observe, make_plan, execution.execute),
-        guard=Reconciler(observer.observe_directly, make_guard_plan, execution.execute),
+        reconciler=Reconciler(observer.observe, make_plan, executor.execute),
+        guard=Reconciler(observer.observe_directly, make_guard_plan, executor.execute),
         cache=cache,
         events=events,
         background=background,

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.meta import version_number
 from common.bus import messages
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
@@ -40,6 +41,8 @@ class _Put(msgspec.Struct, frozen=True):
     """Counts up with each put."""
     at: int
     """When it was put, for its trace."""
+    is_unanswered: bool = False
+    """Whether it may have been stored: the last answer was lost."""
 
 
 class Outbox:
@@ -112,82 +115,78 @@ class Outbox:
             self._arrived.clear()
 
     async def work(self) -> None:
-        """Serve subjects until cancelled; run several of these. What one has in hand at its end is unknown, so the session ends too."""
+        """Serve subjects until cancelled; run several of these. What one has in hand at its end is unknown, so the session ends too.
+
+        A message is published however long that takes; a newer one makes it pointless, unless it may have been stored.
+        """
+        loop = asyncio.get_running_loop()
         try:
             while True:
                 subject = await self._queue.get()
                 self._busy.add(subject)
                 while (put := self._next.pop(subject, None)) is not None:
-                    if not isinstance(put.message, Gone) and asyncio.get_running_loop().time() < self._full_until:
-                        self._postpone(subject, put)
+                    if not isinstance(put.message, Gone) and loop.time() < self._full_until:
+                        self._next[subject] = put  # served later, and others meanwhile
+                        loop.call_later(FULL_SECONDS, self._queue.put_nowait, subject)
                         break
-                    await self._deliver(subject, put)
+                    began, trying = loop.time(), put
+                    while trying is not None and (trying.is_unanswered or subject not in self._next):
+                        message, expected = trying.message, self._held.get(subject, NOTHING).sequence
+                        version = message.epoch if isinstance(message, Synced) else message.version
+                        name = f"{subject}@{version}@{expected}@{self._run}-{trying.ticket}"
+                        try:
+                            wire = messages.encode(message)
+                            sequence = await self._stream.publish(
+                                subject, wire.payload, wire.headers, expected=expected, message_id=name
+                            )
+                        except Exception as problem:  # noqa: BLE001  (whatever one object's state does to the encoder, or the server)
+                            trying = await self._not_stored(subject, trying, problem, began)
+                        else:
+                            self._settle(subject, trying, sequence, began)
+                            trying = None
                     metrics.PENDING.set(len(self._tickets))
                 self._busy.discard(subject)
         finally:
             self._end_session("a worker of the outbox ended")
 
-    def _postpone(self, subject: str, put: _Put) -> None:
-        """Serve a subject later, and others meanwhile."""
-        self._next.setdefault(subject, put)
-        asyncio.get_running_loop().call_later(FULL_SECONDS, self._queue.put_nowait, subject)
+    async def _not_stored(self, subject: str, put: _Put, problem: Exception, began: float) -> _Put | None:
+        """Handle the failure of a publish; return what is published next, None when nothing is.
 
-    async def _has_no_room(self, subject: str, put: _Put, problem: errors.OutOfRoom) -> bool:
-        """Free space for a tombstone by purging its subject; have any other message wait. Return whether to try again now."""
-        self.problem = str(problem)
-        metrics.FULL.set(1)
-        if not isinstance(put.message, Gone):
-            self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
-            self._postpone(subject, put)
-            return False
-        if known := self._held.get(subject, NOTHING).sequence:
-            with contextlib.suppress(errors.Retryable):
-                await self._stream.purge(subject, up_to=known)
-                self._held.pop(subject, None)
-        await asyncio.sleep(PAUSE_SECONDS)
-        return True
-
-    async def _deliver(self, subject: str, put: _Put) -> None:
-        """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""
-        loop = asyncio.get_running_loop()
-        began, is_unanswered = loop.time(), False
-        while is_unanswered or subject not in self._next:
-            message, expected = put.message, self._held.get(subject, NOTHING).sequence
-            version = message.epoch if isinstance(message, Synced) else message.version
-            name = f"{subject}@{version}@{expected}@{self._run}-{put.ticket}"
-            sequence: int | None = None
-            try:
-                wire = messages.encode(message)
-                sequence = await self._stream.publish(
-                    subject, wire.payload, wire.headers, expected=expected, message_id=name
-                )
-            except errors.Conflict:
-                is_unanswered = False
+        Without room a tombstone frees space by purging its subject, and any other message waits.
+        """
+        match problem:
+            case errors.Conflict():
                 metrics.CONFLICTS.inc()
-                if not await self._overtaken(subject, message):
-                    continue
-            except errors.OutOfRoom as problem:
-                is_unanswered = False
-                if await self._has_no_room(subject, put, problem):
-                    continue
-                return
-            except errors.Retryable as problem:
-                is_unanswered = True
+                if not await self._overtaken(subject, put.message):
+                    return msgspec.structs.replace(put, is_unanswered=False)
+            case errors.OutOfRoom():
+                self.problem, again = str(problem), msgspec.structs.replace(put, is_unanswered=False)
+                metrics.FULL.set(1)
+                if not isinstance(put.message, Gone):
+                    self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
+                    self._next.setdefault(subject, again)
+                    return None
+                if known := self._held.get(subject, NOTHING).sequence:
+                    with contextlib.suppress(errors.Retryable):
+                        await self._stream.purge(subject, up_to=known)
+                        self._held.pop(subject, None)
+                await asyncio.sleep(PAUSE_SECONDS)
+                return again
+            case errors.Retryable():
                 if self.problem is None:  # of many subjects with the same problem, and several tries a second
                     log.warning("publishing again", subject=subject, why=str(problem))
                 self.problem = str(problem)
                 await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            except Exception as problem:  # noqa: BLE001  (whatever one object's state does to the encoder, or the server)
-                if (instead := _instead_of(subject, message, problem)) is not None:
-                    put = msgspec.structs.replace(put, message=instead)
-                    continue
-            metrics.PUBLISH_SECONDS.observe(loop.time() - began)
-            self._settle(subject, put, sequence)
-            return
+                return msgspec.structs.replace(put, is_unanswered=True)
+            case _:
+                if (instead := _instead_of(subject, put.message, problem)) is not None:
+                    return msgspec.structs.replace(put, message=instead)
+        self._settle(subject, put, None, began)
+        return None
 
-    def _settle(self, subject: str, put: _Put, sequence: int | None) -> None:
+    def _settle(self, subject: str, put: _Put, sequence: int | None, began: float) -> None:
         """Record that a put is stored at a sequence, or need not be stored any more."""
+        metrics.PUBLISH_SECONDS.observe(asyncio.get_running_loop().time() - began)
         if self._tickets.get(subject) == put.ticket:
             del self._tickets[subject]
         if self._awaited.get(subject, put.ticket + 1) <= put.ticket:
@@ -224,7 +223,7 @@ class Outbox:
         if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
             await self._end_and_wait(f"another watcher has marked {subject}")
         self._held[subject] = found
-        return messages.number(found.version) > messages.number(message.version) or _is_same(found, message)
+        return version_number(found.version) > version_number(message.version) or _is_same(found, message)
 
     async def _end_and_wait(self, why: str) -> NoReturn:
         """End the session, and wait for that."""

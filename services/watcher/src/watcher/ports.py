@@ -1,6 +1,6 @@
 """What the relay needs from outside."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -59,6 +59,6 @@ class Stream(Protocol):
     async def read(self, subject: str) -> Message | None: ...
     async def marker(self) -> Synced | None: ...
     async def purge(self, subject: str, *, up_to: int) -> None: ...
-    async def publish(
+    def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
-    ) -> int: ...
+    ) -> Awaitable[int]: ...

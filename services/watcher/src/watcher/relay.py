@@ -8,7 +8,7 @@ starts from the beginning, because Kubernetes is the truth and the stream is tra
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -16,10 +16,10 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.meta import ObjectMeta
-from common.bus import forms, messages, sharding, subjects
+from common.api.meta import ObjectMeta, version_number
+from common.bus import forms, sharding, subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.sharding import Place, Ref
 from common.kube.resources import Resource
 from common.kube.watch import Key
@@ -81,7 +81,7 @@ class Relay:
             log.warning("an object is skipped: its metadata does not decode", kind=kind, why=repr(problem))
             return
         ref = Ref(kind, meta.namespace, meta.name)
-        version = messages.number(meta.resource_version)
+        version = meta.version
         known = self._objects.get(ref)
         if known is not None and known.uid == meta.uid and known.version >= version > 0:
             known.sources.add(source)
@@ -93,13 +93,13 @@ class Relay:
         below = self._owners.add(ref, addressing.parent_of(kind, meta))
         message = _message(resource, meta, raw, why)
         misplaced = [child for child in below if self._is_misplaced(child)]
-        if ref in self._held_back or (misplaced and known.subject != self._at(ref)):
+        is_held_back = ref in self._held_back or bool(misplaced and known.subject != self._at(ref))
+        if is_held_back:
             self._hold_back(ref, known, message, misplaced)
-        else:
-            self._place(ref, known, message, received=received)
-        for child in below:  # its root was unknown, and something above it has changed
-            if (state := self._uncertain.get(child)) is not None:
-                self._place(child, self._objects[child], state)
+        # Below it are objects with a root that was unknown, and something above them has changed.
+        uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
+        for subject, put in self._placed(itertools.chain([] if is_held_back else [(ref, message)], uncertain)):
+            self._outbox.put(subject, put, received=received)
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
@@ -109,11 +109,11 @@ class Relay:
         watch for another, shows up there in the very same version and must win.
         """
         meta = _envelope.decode(raw).metadata
-        self._lose(source, Ref(kind, meta.namespace, meta.name), messages.number(meta.resource_version) - 1)
+        self._lose(source, Ref(kind, meta.namespace, meta.name), meta.version - 1)
 
     def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
         """Take the result of a list: these objects and no others exist."""
-        at = messages.number(version)
+        at = version_number(version)
         before = self._versions.get(source, 0)
         if 0 < at < before:
             self._end_session(
@@ -132,8 +132,8 @@ class Relay:
     def everything_is_listed(self) -> None:
         """Publish what waited for a parent, and tombstones for what the stream holds and the API server does not."""
         self._is_listing = False
-        for ref, state in list(self._uncertain.items()):
-            self._place(ref, self._objects[ref], state)
+        for subject, put in self._placed(list(self._uncertain.items())):
+            self._outbox.put(subject, put)
         # An object that is held back is at its place in a moment, and must not be declared deleted.
         wanted = {ref: known.subject or self._at(ref) for ref, known in self._objects.items()}
         subjects_wanted = set(wanted.values())
@@ -159,21 +159,22 @@ class Relay:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def _place(self, ref: Ref, known: _Object, state: State | Quarantined, *, received: int = 0) -> None:
-        """Publish an object at the place of its root's tree, unless its root will be known in a moment."""
-        address = self._owners.address(ref)
-        if address.is_certain:
-            self._uncertain.pop(ref, None)
-        else:
-            self._uncertain[ref] = state
-            if self._is_listing:
-                return
-        place = sharding.place_of(address.root)
-        subject = subjects.state(place, ref.kind, ref.namespace, ref.name)
-        old, known.subject = known.subject, subject
-        self._outbox.put(subject, state, received=received)
-        if old and old != subject:
-            self._outbox.put(old, _gone(ref, state.version, moved_to=place))
+    def _placed(self, objects: Iterable[tuple[Ref, State | Quarantined]]) -> Iterator[tuple[str, Message]]:
+        """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
+        for ref, state in objects:
+            address = self._owners.address(ref)
+            if address.is_certain:
+                self._uncertain.pop(ref, None)
+            else:
+                self._uncertain[ref] = state
+                if self._is_listing:
+                    continue
+            place, known = sharding.place_of(address.root), self._objects[ref]
+            subject = subjects.state(place, ref.kind, ref.namespace, ref.name)
+            old, known.subject = known.subject, subject
+            yield subject, state
+            if old and old != subject:
+                yield old, _gone(ref, state.version, moved_to=place)
 
     def _is_misplaced(self, ref: Ref) -> bool:
         """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
@@ -214,11 +215,11 @@ class Relay:
                     group.create_task(self._move(ref))
             while len(self._outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (what changes meanwhile does not wait behind them)
                 await asyncio.sleep(PAUSE_SECONDS)
-            message, known = self._held_back.get(tree), self._objects.get(tree)
+            message = self._held_back.get(tree)
             if tree not in self._moving and message is not None:
                 del self._held_back[tree]
-                if known is not None:
-                    self._place(tree, known, message)
+                for subject, put in self._placed([(tree, message)]):
+                    self._outbox.put(subject, put)
 
     async def _move(self, ref: Ref) -> None:
         """Publish an object where it belongs, with the message that the stream holds of it."""
@@ -230,9 +231,10 @@ class Relay:
                 message = await self._outbox.newest(known.subject)
             except errors.Retryable:
                 message = None
-            if isinstance(message, State | Quarantined) and messages.number(message.version) == known.version:
+            if isinstance(message, State | Quarantined) and version_number(message.version) == known.version:
                 if self._objects.get(ref) is known and self._is_misplaced(ref):
-                    self._place(ref, known, message)
+                    for subject, put in self._placed([(ref, message)]):
+                        self._outbox.put(subject, put)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
         self._end_session(

@@ -17,7 +17,6 @@ from common.bus import forms, sharding
 from common.bus.feed import Synced
 from common.kube.client import KubeClient
 from common.kube.watch import Target, Timing, Watch
-from common.runtime import process
 from watcher import metrics, published
 from watcher.outbox import IN_FLIGHT, Outbox
 from watcher.ports import Stream, StreamIdentity
@@ -110,7 +109,7 @@ class Sessions:
             for number, target in enumerate(self._targets)
         ]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(process.keep(f"watch of {watch.target}", watch.run)) for watch in self._watches]
+            tasks = [group.create_task(watch.run()) for watch in self._watches]
             tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(relay.move()))
             tasks.append(group.create_task(_end_with(partial(self._guard, identity, outbox), end_session)))

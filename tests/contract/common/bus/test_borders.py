@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from common import errors
 from common.bus import streams
-from common.bus.session import Incoming, Session
+from common.bus.session import Incoming, Session, status_of
 from nats_admin import permissions
 from support.servers.outside import Outside, outside
 from support.waiting import eventually
@@ -42,8 +42,9 @@ class Borders:
 
     async def ask(self, user: str, subject: str, body: object) -> Answer:
         session = await self.session(user)
-        answer = await session.request(f"$JS.API.{subject}", msgspec.json.encode(body))
-        return msgspec.json.decode(answer.data, type=Answer)
+        asked = msgspec.json.encode(body)
+        data = await session.request(f"$JS.API.{subject}", asked, read=lambda answer: answer.data)
+        return msgspec.json.decode(data, type=Answer)
 
     async def last(self, stream: str) -> int:
         """Return the last sequence of a stream of ours."""
@@ -161,7 +162,7 @@ async def test_only_events_cross_the_border_whatever_external_consumers_may_publ
         mighty = await borders.session("subscriber")
         for verb in ("CONSUMER.CREATE.RAY_STATE", "STREAM.INFO.RAY_STATE", "STREAM.DELETE.RAY_EVENTS", "INFO"):
             with pytest.raises(errors.Unavailable, match="no responders"):
-                await mighty.request(f"{streams.MIRROR_API}.{verb}", b"{}")
+                await mighty.request(f"{streams.MIRROR_API}.{verb}", b"{}", read=status_of)
         for subject in (STATE, EVENT):
             await mighty.client.publish(subject, b"forged")
         await mighty.client.flush()

@@ -13,7 +13,7 @@ import pytest_asyncio
 from common import errors
 from common.bus import streams
 from common.bus.nats import Bus, connect
-from common.bus.session import Incoming
+from common.bus.session import Incoming, status_of
 from nats_admin import provision
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
@@ -83,7 +83,7 @@ async def bring_back(bus: Bus, backup: Backup) -> None:
     request = {"config": backup.config, "state": backup.state}
     where = (await bus.api(f"STREAM.RESTORE.{name}", request, dict[str, Any]))["deliver_subject"]
     for chunk in [*backup.chunks, b""]:
-        await bus.current.request(where, chunk)
+        await bus.current.request(where, chunk, read=status_of)
 
 
 async def delete(bus: Bus, stream: str) -> None:

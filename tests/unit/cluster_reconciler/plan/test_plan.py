@@ -5,14 +5,14 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from common import labels
 from common.runtime.actions import Create, EmitEvent
-from support.builders.pods import a_head_pod, a_head_service, actions_of, an_observation, some_workers
+from support.builders.pods import NOW, a_head_pod, a_head_service, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
 
 CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in actions_of(plan.make(observed))]
+    return [" ".join(str(action).split()[:2]) for action in actions_of(plan.make(observed, now=observed.now))]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_identity_comes_first_then_services_then_the_head() -> None:
 
 def test_a_plan_made_twice_is_the_same_plan() -> None:
     observed = an_observation(head_services=())
-    assert plan.make(observed) == plan.make(observed)
+    assert plan.make(observed, now=observed.now) == plan.make(observed, now=observed.now)
 
 
 def test_the_head_remembers_its_spec() -> None:
-    action = actions_of(plan.make(an_observation()))[0]
+    action = actions_of(plan.make(an_observation(), now=NOW))[0]
     assert isinstance(action, Create)
     annotations: dict[str, str] = action.body["metadata"]["annotations"]
     assert annotations[labels.KUBERAY_VERSION] == CONFIG.version
@@ -75,7 +75,7 @@ def test_serve_service_needs_a_port() -> None:
         "spec": {"containers": [{"name": "r", "image": "i", "ports": [{"name": "gcs", "containerPort": 6379}]}]}
     }
     cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
-    found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)))
+    found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), now=NOW)
     assert str(actions_of(found)[0]) == "refuse FailedToCreateService"
     assert not found.actions[0].is_side
 
@@ -84,7 +84,9 @@ def test_a_warning_names_its_cluster_once() -> None:
     group = a_group("g", template={"spec": {"restartPolicy": "Always", "containers": [a_container()]}})
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group])
     events = [
-        each.event for each in actions_of(plan.make(an_observation(cluster=cluster))) if isinstance(each, EmitEvent)
+        each.event
+        for each in actions_of(plan.make(an_observation(cluster=cluster), now=NOW))
+        if isinstance(each, EmitEvent)
     ]
     (warning,) = [each for each in events if each.note.startswith("RayCluster spec warning")]
     assert warning.note == (

@@ -6,6 +6,7 @@ import pytest
 
 from common import errors
 from common.runtime.actions import Action, Plan
+from common.runtime.executor import Executed, Failure
 from common.runtime.key import Key
 from common.runtime.reconciler import Reconciler
 
@@ -17,8 +18,9 @@ class Service:
     """A reconciler of numbers: a plan holds a number until it was read twice."""
 
     def __init__(self, *, found: int | None = 1, planned: float | None = None, left: float | None = None) -> None:
-        self.found, self.planned, self.left = found, planned, left
+        self.found, self.planned = found, planned
         self.executed: list[tuple[int, str]] = []
+        self.result = Executed(requeue_at=_in(left, NOW))
 
     async def observe(self, key: Key, *, now: datetime) -> int | None:
         assert (key, now) == (KEY, NOW)
@@ -27,9 +29,9 @@ class Service:
     def make_plan(self, observed: int, *, now: datetime) -> Plan[Action]:
         return Plan(note=f"plan of {observed}", requeue_at=_in(self.planned, now))
 
-    async def execute(self, observed: int, plan: Plan[Action], *, now: datetime) -> datetime | None:
+    async def execute(self, observed: int, plan: Plan[Action]) -> Executed:
         self.executed.append((observed, plan.note))
-        return _in(self.left, now)
+        return self.result
 
     async def recheck(self, observed: int, plan: Plan[Action]) -> int | None:
         assert plan.note == f"plan of {observed}"
@@ -69,3 +71,16 @@ async def test_the_earliest_moment_counts(planned: float | None, left: float | N
     service = Service(planned=planned, left=left)
     again = await Reconciler(service.observe, service.make_plan, service.execute)(KEY, now=NOW)
     assert again == _in(expected, NOW)
+
+
+async def test_the_rest_of_a_plan_that_was_cut_is_due_at_once() -> None:
+    service = Service(planned=5)
+    service.result = Executed(is_cut=True)
+    assert await Reconciler(service.observe, service.make_plan, service.execute)(KEY, now=NOW) == NOW
+
+
+async def test_the_first_failure_of_a_plan_is_raised() -> None:
+    service, problem = Service(planned=5), errors.Forbidden("denied")
+    service.result = Executed(failures=(Failure(Action(), problem), Failure(Action(), errors.Conflict("old"))))
+    with pytest.raises(errors.Forbidden, match="denied"):
+        await Reconciler(service.observe, service.make_plan, service.execute)(KEY, now=NOW)

@@ -55,7 +55,7 @@ async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Fi
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
     if observed is None:
         return []
-    plan = planning.make(observed)
+    plan = planning.make(observed, now=observed.now)
     remedy = RECONCILED if _is_reconciled(observed) else UNRECONCILED
     return [*missing, *changes.of_cluster(plan, remedy), *_status(observed, plan)]
 

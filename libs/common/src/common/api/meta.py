@@ -18,6 +18,11 @@ SKEW: Final = timedelta(seconds=5)
 """By how much the clocks of two machines may differ: a moment that is further ahead was written before a clock was set back."""
 
 
+def version_number(version: str) -> int:
+    """Return a resourceVersion as a number; the API server promises that newer ones are greater."""
+    return int(version) if version.isdecimal() else 0
+
+
 class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A part of an API object: absent fields are None or empty, unknown fields are passed over."""
 
@@ -53,6 +58,11 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     def namespaced_name(self) -> str:
         """Return `<namespace>/<name>`."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def version(self) -> int:
+        """Return the resourceVersion as a number."""
+        return version_number(self.resource_version)
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):

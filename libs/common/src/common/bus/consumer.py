@@ -99,8 +99,13 @@ class Reading:
         if self._broken.done():
             return
         headers = cast("Mapping[str, str]", message.headers or {})
-        if "Status" in headers:
-            await self._answer(message, headers)
+        if (status := headers.get("Status")) is not None:
+            if status != "100":
+                self.abort(f"the server ended the consumer: {headers.get('Description', status)}")
+            elif question := message.reply or headers.get("Nats-Consumer-Stalled"):
+                await self._session.publish(question)
+            elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
+                self.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
             return
         _, stream_seq, consumer_seq, _, pending = position_of(message.reply)
         if int(consumer_seq) != self._last + 1:
@@ -113,14 +118,6 @@ class Reading:
             self.abort(f"{message.subject} could not be taken: {problem!r}")
         if pending == "0":
             self.finish()
-
-    async def _answer(self, message: Incoming, headers: Mapping[str, str]) -> None:
-        if headers["Status"] != "100":
-            self.abort(f"the server ended the consumer: {headers.get('Description', headers['Status'])}")
-        elif question := message.reply or headers.get("Nats-Consumer-Stalled"):
-            await self._session.publish(question)
-        elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
-            self.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
 
 
 @contextlib.asynccontextmanager

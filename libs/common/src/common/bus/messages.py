@@ -141,11 +141,6 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
     return Quarantined(kind=kind, namespace=namespace, name=name, version=version, uid=uid, body=body, why=why)
 
 
-def number(version: str) -> int:
-    """Return a resourceVersion as a number; the API server promises that newer ones are greater."""
-    return int(version) if version.isdecimal() else 0
-
-
 def kind_of(headers: Mapping[str, str]) -> str:
     """Return the kind of the object that a message is about."""
     kind = headers.get(KIND, "")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Final, TypeVar, cast
 
@@ -22,7 +22,7 @@ from nats.aio.client import Client
 from common import errors
 from common.bus import access, refusals
 from common.bus.access import Access, Keys
-from common.bus.session import Session, status_of, text_of
+from common.bus.session import Incoming, Session, status_of, text_of
 from common.clock import SystemClock
 from common.observability import metrics
 from common.settings import Settings
@@ -147,9 +147,9 @@ class Bus:
         """Have every message that is to be stored asked for first; the check raises what a refusal means."""
         self._may_publish = check
 
-    async def publish(
+    def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
-    ) -> int:
+    ) -> Awaitable[int]:
         """Store a message, if `expected` is still the subject's last sequence (0: none); else `Conflict`. Return its sequence.
 
         The same `message_id` twice within the stream's window stores it once, so a retry after a lost answer is safe.
@@ -158,28 +158,31 @@ class Bus:
         sent = {**headers, "Nats-Msg-Id": message_id}
         if expected is not None:
             sent["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        answer = await self.current.request(subject, payload, sent)
-        return _decoded(subject, answer.data, _PubAck).seq
+        return self.current.request(subject, payload, sent, read=lambda answer: _decoded(subject, answer, _PubAck).seq)
 
-    async def stream(self, name: str) -> StreamInfo:
+    def stream(self, name: str) -> Awaitable[StreamInfo]:
         """Describe a stream; `NotFound` when it does not exist."""
-        return await self.api(f"STREAM.INFO.{name}", None, StreamInfo)
+        return self.api(f"STREAM.INFO.{name}", None, StreamInfo)
 
-    async def last(self, stream: str, subject: str) -> Stored | None:
+    def last(self, stream: str, subject: str) -> Awaitable[Stored | None]:
         """Return the last message under a subject."""
-        answer = await self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
-        headers = answer.headers or {}
-        if status_of(answer) == "404":
-            return None
-        if "Nats-Sequence" not in headers:
-            raise errors.Unavailable(f"{subject} cannot be read: {headers.get('Description', 'no sequence')}")
-        return Stored(subject, int(headers["Nats-Sequence"]), headers, answer.data)
 
-    async def api(self, subject: str, body: object, answer_type: type[T]) -> T:
+        def read(answer: Incoming) -> Stored | None:
+            headers = answer.headers or {}
+            if status_of(answer) == "404":
+                return None
+            if "Nats-Sequence" not in headers:
+                raise errors.Unavailable(f"{subject} cannot be read: {headers.get('Description', 'no sequence')}")
+            return Stored(subject, int(headers["Nats-Sequence"]), headers, answer.data)
+
+        return self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", read=read)
+
+    def api(self, subject: str, body: object, answer_type: type[T]) -> Awaitable[T]:
         """Ask the JetStream API."""
         payload = b"" if body is None else msgspec.json.encode(body)
-        answer = await self.current.request(f"$JS.API.{subject}", payload)
-        return _decoded(subject, answer.data, answer_type)
+        return self.current.request(
+            f"$JS.API.{subject}", payload, read=lambda answer: _decoded(subject, answer, answer_type)
+        )
 
     async def _connect(self) -> tuple[Session, asyncio.Event]:
         found = await self.keys.next()
@@ -309,11 +312,11 @@ def _stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def _decoded(subject: str, payload: bytes, answer_type: type[T]) -> T:
+def _decoded(subject: str, answer: Incoming, answer_type: type[T]) -> T:
     try:
-        refusal = msgspec.json.decode(payload, type=refusals.Answer)
+        refusal = msgspec.json.decode(answer.data, type=refusals.Answer)
         if refusal.error is None:
-            return msgspec.json.decode(payload, type=answer_type)
+            return msgspec.json.decode(answer.data, type=answer_type)
     except msgspec.DecodeError as problem:
         raise errors.Unavailable(f"NATS answered {subject} with something unreadable: {problem}") from problem
     raise refusals.meaning(subject, refusal.error)

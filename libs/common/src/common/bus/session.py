@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from nats import errors as nats_errors
 from nats.aio.client import Client
@@ -16,6 +16,7 @@ REQUEST_SECONDS: Final = 2.0
 """A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
 
 FULL_DISK: Final = "; its log shows whether its disk is full (it answers again after a restart)"
+T = TypeVar("T")
 Incoming = Msg
 """What a subscription receives: a message, a heartbeat or a question of the server."""
 Handler = Callable[[Incoming], Awaitable[None]]
@@ -43,8 +44,10 @@ class Session:
 
         await self._subscribe(f"{self.inbox}.answer.*", take)
 
-    async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
-        """Send a request and wait for its answer; `Unavailable` when there is none, or the connection ends."""
+    async def request(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, read: Callable[[Msg], T]
+    ) -> T:
+        """Send a request and return what `read` makes of its answer; `Unavailable` when there is none, or the connection ends."""
         self._count += 1
         token = str(self._count)
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
@@ -68,7 +71,7 @@ class Session:
                 answer.exception()  # retrieved, so that asyncio does not report it when we were cancelled meanwhile
         if status_of(message) == "503":
             raise errors.Unavailable(f"no responders for {subject}: the stream is missing or JetStream is off")
-        return message
+        return read(message)
 
     async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
         """Send a message that is not answered here, such as the answer to a flow-control question."""

@@ -15,13 +15,14 @@ from typing import Final
 import structlog
 
 from common import errors
+from common.api.meta import version_number
 from common.bus import feed, forms, messages, subjects
 from common.bus.consumer import Reading, Source, consume
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
 from common.bus.sharding import PARTITIONS, Place, Tree
-from common.observability import metrics, tracing
+from common.observability import metrics, tasks, tracing
 
 log = structlog.get_logger()
 
@@ -95,20 +96,21 @@ class StateFeed:
         why, retry = "started", FIRST_RETRY
         history: str | None = None
         while True:
-            listener.loading(why)
-            load = _Load(self, partition, listener, history)
-            try:
-                why = await self._read(partition, load)
-            except errors.Retryable as problem:
-                why = str(problem)
-            self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
-            if load.is_rewound:
-                listener.rewound()
-            history = load.history
-            metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
-            self.complain("the state must be loaded again", why)
-            retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
-            await asyncio.sleep(retry)
+            async with tasks.outlived(f"feed of partition {partition}"):
+                listener.loading(why)
+                load = _Load(self, partition, listener, history)
+                try:
+                    why = await self._read(partition, load)
+                except errors.Retryable as problem:
+                    why = str(problem)
+                self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
+                if load.is_rewound:
+                    listener.rewound()
+                history = load.history
+                metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
+                self.complain("the state must be loaded again", why)
+                retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
+                await asyncio.sleep(retry)
 
     async def _read(self, partition: int, load: "_Load") -> str:
         """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
@@ -193,7 +195,7 @@ class _Load:
                     to_partition = to.partition if is_read else None
                     self._listener.moved(message.kind, message.namespace, message.name, to=to_partition)
             case Gone():
-                version = messages.number(message.version)
+                version = version_number(message.version)
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 self._marked(stored.subject, message)

@@ -6,13 +6,13 @@ Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -96,16 +96,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """Needed by server-side apply, which takes the fields over (force)."""
 
 
-class _Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; `most` bounds the bytes of an answer of another server."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    data: bytes | None = None
-    headers: Mapping[str, str] = {}
-    timeout: aiohttp.ClientTimeout
-    most: int | None = None
+Check = Callable[[aiohttp.ClientResponse, int | None], Awaitable[None]]
+"""Takes an answer, and how many bytes of it may be read if it is of another server."""
 
 
 class KubeClient:
@@ -211,17 +203,11 @@ class KubeClient:
         else:
             self.may_write()
             step = tracing.step("write", method=method, path=path)
-        call = _Call(
-            method=method,
-            path=path,
-            query=query or {},
-            data=None if body is None else msgspec.json.encode(body),
-            headers=headers or {},
-            timeout=self._timeout,
-            most=most,
-        )
-        with step:
-            async with self._send(call) as answer:
+        data = None if body is None else msgspec.json.encode(body)
+        url, session, options = await self._prepared(path, query or {}, headers or {}, most)
+        with step, self._asking(method, data) as check:
+            async with session.request(method, url, data=data, timeout=self._timeout, **options) as answer:
+                await check(answer, most)
                 content = await _read(answer, most)
         self._meter.read(method, content)
         return content
@@ -235,48 +221,49 @@ class KubeClient:
         `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, and nothing is unpacked.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        async with self._send(_Call(method="GET", path=path, query=query, timeout=timeout, most=most)) as answer:
-            yield answer.content
+        url, session, options = await self._prepared(path, query, {}, most)
+        with self._asking("GET", None) as check:
+            async with session.get(url, timeout=timeout, **options) as answer:
+                await check(answer, most)
+                yield answer.content
 
-    @asynccontextmanager
-    async def _send(self, call: _Call) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Send one request; redirects are not followed: they would take our credentials along."""
-        session, plain = (self._session, {}) if call.most is None else (self._foreign, untrusted.IDENTITY)
-        sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **call.headers}
+    async def _prepared(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], most: int | None
+    ) -> tuple[URL, aiohttp.ClientSession, dict[str, Any]]:
+        """Return where a request goes, what sends it, and how; redirects are not followed: they would take our credentials along."""
+        session, plain = (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
+        sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **headers}
         if (authorization := await self._authorization()) is not None:
             sent["Authorization"] = authorization
+        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False}
+        options |= {"proxy": self._proxy, "server_hostname": self._server_name}
+        return URL(self.server + path, encoded=True), session, options
+
+    @contextmanager
+    def _asking(self, method: str, data: bytes | None) -> Generator[Check]:
+        """Measure one request, and raise `Unavailable` without an answer; yield what raises the meaning of a refusal."""
         loop = asyncio.get_running_loop()
         is_answered, began, sent_at = False, loop.time(), steady()
-        self._meter.sent(call.method, call.data)
+
+        async def check(answer: aiohttp.ClientResponse, most: int | None) -> None:
+            nonlocal is_answered
+            is_answered = True
+            if (date := answer.headers.get("Date", "")) != self._last_date:
+                self._last_date = date
+                with suppress(TypeError, ValueError):
+                    self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
+            self._meter.answered(method, str(answer.status), loop.time() - began)
+            if answer.status >= 300:
+                after, body = answer.headers.get("Retry-After", ""), await _read(answer, most)
+                retry_after = float(after) if after.isdecimal() and len(after) < 6 else None
+                raise answers.from_answer(answer.status, body, retry_after=retry_after)
+
+        self._meter.sent(method, data)
         try:
-            async with session.request(
-                call.method,
-                URL(self.server + call.path, encoded=True),
-                params=dict(call.query),
-                allow_redirects=False,
-                data=call.data,
-                headers=sent,
-                timeout=call.timeout,
-                proxy=self._proxy,
-                server_hostname=self._server_name,
-            ) as answer:
-                is_answered = True
-                if (date := answer.headers.get("Date", "")) != self._last_date:
-                    self._last_date = date
-                    with suppress(TypeError, ValueError):
-                        self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
-                self._meter.answered(call.method, str(answer.status), loop.time() - began)
-                if answer.status >= 300:
-                    after = answer.headers.get("Retry-After", "")
-                    raise answers.from_answer(
-                        answer.status,
-                        await _read(answer, call.most),
-                        retry_after=float(after) if after.isdecimal() and len(after) < 6 else None,
-                    )
-                yield answer
+            yield check
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             if not is_answered:
-                self._meter.answered(call.method, UNANSWERED, loop.time() - began)
+                self._meter.answered(method, UNANSWERED, loop.time() - began)
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 

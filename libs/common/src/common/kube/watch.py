@@ -9,6 +9,7 @@ reported, not an error: it may come later.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Final, Protocol
 
 import aiohttp
@@ -18,6 +19,7 @@ import structlog
 from common import errors, untrusted
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
+from common.observability import tasks
 
 log = structlog.get_logger()
 
@@ -147,13 +149,16 @@ class Watch:
         while True:
             self.active_at = loop.time()
             try:
-                if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
-                    self._version = await self._list()
-                    self._listed_at = loop.time()
-                    self._received()
-                    self.is_served = True
-                    self.known.set()
-                await self._follow(self._version)
+                async with tasks.outlived(f"watch of {self.target}"):
+                    if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
+                        self._version = await self._list()
+                        self._listed_at = loop.time()
+                        self._received()
+                        self.is_served = True
+                        self.known.set()
+                    async with contextlib.aclosing(self._changes(self._version)) as changes:
+                        async for take, raw in changes:
+                            take(raw)
             except Expired:
                 log.info("the watch expired; listing again", watch=str(self.target))
                 self._version = None
@@ -184,8 +189,8 @@ class Watch:
                 return page.metadata.resource_version
             query["continue"] = page.metadata.go_on
 
-    async def _follow(self, version: str) -> None:
-        """Pass to the sink what happens after a version, until the server ends the watch or falls silent."""
+    async def _changes(self, version: str) -> AsyncGenerator[tuple[Callable[[bytes], None], bytes]]:
+        """Yield what happens after a version, and what of the sink takes it, until the server ends the watch or falls silent."""
         began = asyncio.get_running_loop().time()
         rest = self._listed_at + self._timing.relist - began
         seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
@@ -204,11 +209,11 @@ class Watch:
                 head, raw = _head.decode(event.object), bytes(event.object)
                 match event.type:
                     case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
-                        self._sink.spoiled(raw, TOO_DEEP)
+                        yield partial(self._sink.spoiled, why=TOO_DEEP), raw
                     case "ADDED" | "MODIFIED":
-                        self._sink.present(raw)
+                        yield self._sink.present, raw
                     case "DELETED":
-                        self._sink.gone(raw)
+                        yield self._sink.gone, raw
                     case "BOOKMARK":
                         pass
                     case "ERROR" if head.code == 410 or AHEAD in head.message:

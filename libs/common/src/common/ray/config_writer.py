@@ -19,7 +19,6 @@ from common.ray import revision
 from common.ray.revision import Given, Outcome, Revision
 from common.ray.serve_api import ServeApi, remembered
 from common.ray.submit import Submit
-from common.runtime import cache as caches
 from common.runtime.cache import Cache, Objects
 
 
@@ -68,7 +67,7 @@ class Revisions:
         for old in (each.metadata for each in revision.needless(await self.of(cluster))):
             with suppress(errors.NotFound):
                 await self._kube.delete(CONTROLLER_REVISION, old.namespace, old.name, uid=old.uid)
-            self._cache.remove(Revision, old.namespace, old.name, version=caches.version_of(old))
+            self._cache.remove(Revision, old.namespace, old.name, version=old.version)
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters that another replica reconciles from now on."""

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
+from common.observability import tasks
+
 
 class Background:
     """The tasks of such reads, which end with the process; one that is `idle` reads nothing, for observers that only report."""
@@ -17,7 +19,8 @@ class Background:
         try:
             async with asyncio.TaskGroup() as self._group:
                 while True:
-                    await asyncio.Event().wait()
+                    async with tasks.outlived("background reads"):
+                        await asyncio.Event().wait()
         finally:
             self._group = None
 

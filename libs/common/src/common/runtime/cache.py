@@ -42,11 +42,6 @@ Objects = list[Object]
 Key = tuple[type, str, str]
 
 
-def version_of(meta: ObjectMeta) -> int:
-    """Return a resourceVersion as a number; the API server promises that newer ones are greater."""
-    return int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-
-
 def key_of(obj: Object) -> Key:
     """Return where the cache keeps an object."""
     return type(obj), obj.metadata.namespace, obj.metadata.name
@@ -127,12 +122,12 @@ class Cache:
         another build may publish other fields of it. A message replaces the answer of the same version, which may be a part of the object,
         and that is no change.
         """
-        key, version = key_of(obj), version_of(obj.metadata)
+        key, version = key_of(obj), obj.metadata.version
         gone_at, reported_by = self._gone.get(key, (-1, None))
         if gone_at >= version and (partition is None or reported_by in (None, partition)):
             return False
         known = self._objects.get(key)
-        known_at = -1 if known is None else version_of(known.metadata)
+        known_at = -1 if known is None else known.metadata.version
         is_newer = known is None or known_at < version or (known_at == version and is_reload and known != obj)
         is_fuller = known_at == version and partition is not None and self._partitions[key] is None
         if partition is None and known is not None:
@@ -152,7 +147,7 @@ class Cache:
         """Forget an object that was gone at a version; return whether anything changed."""
         key = (kind, namespace, name)
         known = self._objects.get(key)
-        if known is not None and version_of(known.metadata) > version:
+        if known is not None and known.metadata.version > version:
             return False
         before = self._gone.pop(key, (-1, None))
         self._gone[key] = (version, partition) if version >= before[0] else before
@@ -171,7 +166,7 @@ class Cache:
         if known is None or self._partitions.get(key) != origin:
             return None
         gone_at, reported_by = self._gone.get(key, (-1, None))
-        is_dropped = to is None or (reported_by == to and gone_at >= version_of(known.metadata))
+        is_dropped = to is None or (reported_by == to and gone_at >= known.metadata.version)
         self._set(key, None if is_dropped else known, to)
         return known if is_dropped else None
 
@@ -205,7 +200,7 @@ class Cache:
         What is newer than that list stays: it is our own write, and its message is still on the way. What the bus shows
         later is there again.
         """
-        stale = [each for each in among if key_of(each) not in seen and version_of(each.metadata) <= listed_at]
+        stale = [each for each in among if key_of(each) not in seen and each.metadata.version <= listed_at]
         for each in stale:
             self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
         return stale

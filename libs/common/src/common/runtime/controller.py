@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence, Set
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Protocol
 
 import structlog
@@ -17,8 +16,8 @@ import structlog
 from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
+from common.observability import tasks
 from common.observability.meters import ReconcileMeter
-from common.runtime import process
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
 from common.runtime.key import Key, Rank, Watched
@@ -120,9 +119,8 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
             for take in lanes:
-                work = partial(self._work, take, reconcile, guard)
                 for _ in range(workers):
-                    group.create_task(process.keep(f"worker of {self.name}", work))
+                    group.create_task(self._work(take, reconcile, guard))
 
     async def _tidy(self) -> None:
         while True:
@@ -133,35 +131,36 @@ class Controller:
 
     async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None) -> None:
         while True:
-            key = await take()
-            chosen = await self._chosen(key, reconcile, guard)
-            if chosen is None:
-                continue
-            now, started = self._clock.now(), self._clock.monotonic()
-            result, requeue_at = "error", None
-            with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
-                try:
-                    async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
-                        again = await chosen(key, now=now)
-                except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
-                    self._failed(key, _cause(problem))
-                except asyncio.CancelledError as problem:
-                    if not process.is_stray():
-                        raise
-                    self._failed(key, problem)
-                else:
-                    result = "success" if again is None else "requeue_after"
-                    if again is not None:
-                        wait = max(timedelta(0), again - self._clock.now()).total_seconds()
-                        requeue_at = asyncio.get_running_loop().time() + wait
-                    self._queue.done(key, requeue_at=requeue_at)
-                finally:
-                    del self._running[key]
-                    self._ended.set()
-                if not self._queue.waits(key):
-                    self.informer.idle(key)
-                self._meter.results[result].inc()
-                self._meter.seconds.observe(self._clock.monotonic() - started)
+            async with tasks.outlived(f"worker of {self.name}"):
+                key = await take()
+                chosen = await self._chosen(key, reconcile, guard)
+                if chosen is None:
+                    continue
+                now, started = self._clock.now(), self._clock.monotonic()
+                result, requeue_at = "error", None
+                with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
+                    try:
+                        async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
+                            again = await chosen(key, now=now)
+                    except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
+                        self._failed(key, _cause(problem))
+                    except asyncio.CancelledError as problem:
+                        if not tasks.is_stray():
+                            raise
+                        self._failed(key, problem)
+                    else:
+                        result = "success" if again is None else "requeue_after"
+                        if again is not None:
+                            wait = max(timedelta(0), again - self._clock.now()).total_seconds()
+                            requeue_at = asyncio.get_running_loop().time() + wait
+                        self._queue.done(key, requeue_at=requeue_at)
+                    finally:
+                        del self._running[key]
+                        self._ended.set()
+                    if not self._queue.waits(key):
+                        self.informer.idle(key)
+                    self._meter.results[result].inc()
+                    self._meter.seconds.observe(self._clock.monotonic() - started)
 
     async def _chosen(self, key: Key, reconcile: Reconcile, guard: Reconcile | None) -> Reconcile | None:
         """Return what reconciles a key that was taken; None if nothing may now."""

@@ -23,6 +23,7 @@ from common.api.opaque import Body
 from common.clock import Clock
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
+from common.observability import tasks
 
 log = structlog.get_logger()
 
@@ -81,17 +82,18 @@ class EventRecorder:
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
         try:
             while True:
-                while not self._waiting:
-                    self._arrived.clear()
-                    await self._arrived.wait()
-                namespace, write, since = self._waiting[0]
-                while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
-                    await asyncio.sleep(CHECK_SECONDS)
-                self._waiting.popleft()
-                try:
-                    await self._send(namespace, write)
-                except Exception as problem:  # an Event is never worth the process
-                    log.exception("an event is lost by our own fault", error=repr(problem))
+                async with tasks.outlived("writer of Events"):
+                    while not self._waiting:
+                        self._arrived.clear()
+                        await self._arrived.wait()
+                    namespace, write, since = self._waiting[0]
+                    while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
+                        await asyncio.sleep(CHECK_SECONDS)
+                    self._waiting.popleft()
+                    try:
+                        await self._send(namespace, write)
+                    except Exception as problem:  # an Event is never worth the process
+                        log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
             self._arrived = None
 

@@ -13,12 +13,12 @@ A `Parallel` is begun, and continued, within the time slice of the plan alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 import structlog
@@ -27,9 +27,7 @@ from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.clock import Clock
-from common.kube.client import Kube
-from common.runtime.actions import Action, EmitEvent, Parallel, Refuse
-from common.runtime.cache import Cache, Object
+from common.runtime.actions import Action, EmitEvent, Parallel, Plan, Refuse
 from common.runtime.events import EventRecorder
 from common.runtime.writer import Writer
 
@@ -48,10 +46,9 @@ Result = bool | errors.RaybusError
 """Whether an action changed anything, or why it failed."""
 
 
-class Perform(Protocol):
-    """Executes one action, and returns whether it changed anything; for actions of a service that `Writer` does not know."""
-
-    def __call__(self, action: Action, *, writer: Writer) -> Awaitable[bool]: ...
+Observed = TypeVar("Observed")
+Handlers = Mapping[type[Action], Callable[[Any, Observed, Writer], Awaitable[bool]]]
+"""What executes an action of a type, and returns whether it changed anything; for types that `Writer` does not know, or not all of."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -68,39 +65,38 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     """The first one is raised."""
     is_cut: bool = False
     """Whether the plan took longer than `SLICE`, and its rest is left to the next reconcile."""
+    requeue_at: datetime | None = None
+    """When to reconcile again for what the execution itself left or brought."""
 
     @property
     def error(self) -> errors.RaybusError | None:
         """Return the error that the retry depends on."""
         return self.failures[0].error if self.failures else None
 
-    def conclude(self, now: datetime) -> datetime | None:
-        """Raise the error, if any; return when the rest is due."""
-        if self.error is not None:
-            raise self.error
-        return now if self.is_cut else None
 
-
-class Executor:
+class Executor(Generic[Observed]):
     """Executes the plans of one service, and reports them in Events."""
 
     def __init__(
-        self, kube: Kube, cache: Cache, events: EventRecorder, *, views: Mapping[str, type[Object]], clock: Clock
+        self,
+        events: EventRecorder,
+        *,
+        clock: Clock,
+        writer_of: Callable[[Observed], Writer],
+        handlers: Handlers[Observed] | None = None,
     ) -> None:
-        self._kube = kube
-        self._cache = cache
-        self._views = views
-        self._regarding = events.regarding
+        self._events = events
         self._clock = clock
-        self.emit = events.record
+        self._writer_of = writer_of
+        """Returns what writes the reconciled object, and what belongs to it."""
+        self._handlers = handlers or {}
 
-    async def execute(
-        self, root: Object, steps: Iterable[Action | Parallel], perform: Perform | None = None
-    ) -> Executed:
-        """Execute a plan for `root`, the reconciled object, until a step ends it or its time slice is over."""
-        writer = Writer(self._kube, self._cache, self._views, resource=self._regarding, root=root)
-        write = writer.write if perform is None else partial(perform, writer=writer)
-        execution = _Execution(write, self._clock, self._clock.monotonic() + SLICE)
+    async def execute(self, observed: Observed, plan: Plan[Any]) -> Executed:
+        """Execute a plan until a step ends it or its time slice is over."""
+        writer = self._writer_of(observed)
+        attempt = partial(self._attempt, observed=observed, writer=writer)
+        meta, steps = writer.root.metadata, cast("Sequence[Action | Parallel]", plan.actions)
+        execution = _Execution(attempt, self._clock, self._clock.monotonic() + SLICE)
         failures: list[Failure] = []
         ended: set[str] = set()
         for step in steps:
@@ -111,10 +107,10 @@ class Executor:
                 ends_plan = execution.is_cut or any(isinstance(each.error, UNANSWERED) for each in failed)
                 failures += failed
             else:
-                result = await execution.attempt(step)
+                result = await attempt(step)
                 if result is True and not isinstance(step, EmitEvent):
                     log.info("done", action=str(step))
-                await self.report(root.metadata, step, result=result)
+                await report(self._events, meta, step, result=result)
                 failed = [] if isinstance(result, bool) or step.is_optional else [Failure(step, result)]
                 ends_plan = any(_shows_stale_plan(each) for each in failed)
                 failures = [*failed, *failures] if ends_plan else [*failures, *failed]
@@ -127,20 +123,24 @@ class Executor:
             alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
             for events in alike.values():  # the first with their number: KubeRay's client folds them into a series
-                group.create_task(self.emit(root.metadata, events[0], count=len(events)))
+                group.create_task(self._events.record(meta, events[0], count=len(events)))
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
-    async def report(self, meta: ObjectMeta, action: Action, *, result: Result) -> None:
-        """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
-        event = None if isinstance(result, errors.Conflict) else _event_of(action, result)
-        if event is not None:
-            await self.emit(meta, event)
+    async def _attempt(self, action: Action, observed: Observed, writer: Writer) -> Result:
+        """Execute one action; return its error instead of raising it."""
+        if isinstance(action, EmitEvent):
+            return errors.InvalidSpec(action.event.note) if isinstance(action, Refuse) else True
+        handle = self._handlers.get(type(action))
+        try:
+            return await (writer.write(action) if handle is None else handle(action, observed, writer))
+        except errors.RaybusError as problem:
+            return problem
 
 
 class _Execution(msgspec.Struct):
     """The attempts of one plan, and its time slice."""
 
-    perform: Callable[[Action], Awaitable[bool]]
+    attempt: Callable[[Action], Coroutine[None, None, Result]]
     clock: Clock
     ends_at: float
     has_changes: bool = False
@@ -170,18 +170,16 @@ class _Execution(msgspec.Struct):
                 self.is_cut = bool(actions) and not failed and not size
         return failed
 
-    async def attempt(self, action: Action) -> Result:
-        """Execute one action; return its error instead of raising it."""
-        if isinstance(action, Refuse):
-            return errors.InvalidSpec(action.event.note)
-        try:
-            return isinstance(action, EmitEvent) or await self.perform(action)
-        except errors.RaybusError as problem:
-            return problem
-
     def _is_time_over(self) -> bool:
         """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
         return self.has_changes and self.clock.monotonic() >= self.ends_at
+
+
+async def report(events: EventRecorder, meta: ObjectMeta, action: Action, *, result: Result) -> None:
+    """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
+    event = None if isinstance(result, errors.Conflict) else _event_of(action, result)
+    if event is not None:
+        await events.record(meta, event)
 
 
 def _shows_stale_plan(failed: Failure) -> bool:

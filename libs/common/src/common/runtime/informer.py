@@ -174,13 +174,14 @@ class _Partition:
             self.quarantined(kind, "", "", body=body, why=why)
             return
         namespace, name, cache = obj.metadata.namespace, obj.metadata.name, informer.cache
-        released = informer.quarantine.pop((kind, namespace, name))
+        keys, own = informer.quarantine.pop((kind, namespace, name)), Key(namespace, name)
         is_new = cache.get(view, namespace, name) is None
-        if cache.put(obj, partition=self._number, is_reload=not self.is_synced):
-            self._enqueue_keys_of(obj, trace, is_new=is_new)
+        if has_changed := cache.put(obj, partition=self._number, is_reload=not self.is_synced):
+            keys = [*self._keys_of(obj, trace), *keys]
         elif view is informer.watched.root and cache.partition_of(view, namespace, name) == self._number:
-            informer.partition_of[Key(namespace, name)] = self._number
-        self._enqueue(released)
+            informer.partition_of[own] = self._number
+        for key in keys if self.is_synced else ():
+            informer.queue.add(key, is_new=is_new and has_changed and key == own)
         if self._loaded is not None:
             self._loaded.add((view, namespace, name))
 
@@ -216,7 +217,7 @@ class _Partition:
         self._enqueue(self._informer.quarantine.pop((kind, namespace, name), partition=self._number))
         known = cache.get(view, namespace, name)
         if cache.remove(view, namespace, name, version=version, partition=self._number) and known is not None:
-            self._enqueue_keys_of(known, trace)
+            self._enqueue(self._keys_of(known, trace))
 
     def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
         """Handle a move to another partition (None: one that is not followed); the old state counts until that partition sends one."""
@@ -227,7 +228,7 @@ class _Partition:
         followed = to if to in informer.followed else None
         gone = cache.move(view, namespace, name, origin=self._number, to=followed)
         if gone is not None:
-            self._enqueue_keys_of(gone, "")
+            self._enqueue(self._keys_of(gone, ""))
         elif to is not None and view is informer.watched.root and cache.partition_of(view, namespace, name) == to:
             informer.partition_of[Key(namespace, name)] = to
 
@@ -237,10 +238,9 @@ class _Partition:
             return
         loaded, self._loaded, self.is_synced, self.silent_since = self._loaded or set[caches.Key](), None, True, None
         informer = self._informer
-        for gone in informer.cache.keep_only(loaded, informer.objects_of({self._number}), listed_at=version):
-            self._enqueue_keys_of(gone, "")
-        for each in informer.cache.objects_of(self._number):
-            self._enqueue_keys_of(each, "")
+        gone = informer.cache.keep_only(loaded, informer.objects_of({self._number}), listed_at=version)
+        for each in (*gone, *informer.cache.objects_of(self._number)):
+            self._enqueue(self._keys_of(each, ""))
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
             objects, partitions = len(informer.cache), len(informer.followed)
@@ -255,14 +255,14 @@ class _Partition:
             for key in keys:
                 self._informer.queue.add(key)
 
-    def _enqueue_keys_of(self, obj: Object, trace: str, *, is_new: bool = False) -> None:
+    def _keys_of(self, obj: Object, trace: str) -> list[Key]:
+        """Return the keys that an object's change concerns, and remember that they belong to this partition."""
         informer, own = self._informer, Key(obj.metadata.namespace, obj.metadata.name)
-        is_root = isinstance(obj, informer.watched.root)
-        for key in informer.watched.keys_of(obj):
+        is_root, keys = isinstance(obj, informer.watched.root), list(informer.watched.keys_of(obj))
+        for key in keys:
             if is_root and key == own:
                 informer.partition_of[key] = self._number
             else:
                 informer.partition_of.setdefault(key, self._number)
             informer.traces.enqueued(key, trace, waits=self.is_synced)
-            if self.is_synced:
-                informer.queue.add(key, is_new=is_new and key == own)
+        return keys

@@ -14,7 +14,7 @@ from common import errors
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import Resource
-from common.runtime.cache import Cache, Object, version_of
+from common.runtime.cache import Cache, Object
 
 T = TypeVar("T", bound=Object)
 REMEMBERED: Final = 8192
@@ -38,7 +38,7 @@ class Lookup:
         if cached is not None and self._cache.partition_of(view, *place) is not None:
             return cached
         found = await self._find(resource, view, place, max_age=max_age)
-        if cached is None or (found is not None and version_of(found.metadata) >= version_of(cached.metadata)):
+        if cached is None or (found is not None and found.metadata.version >= cached.metadata.version):
             return found
         found = await self._find(resource, view, place, max_age=0.0)  # what we read is older than a write of our own
         if found is None:

@@ -9,7 +9,6 @@ after each renewal, and not at all once our Lease is deleted.
 import asyncio
 import contextlib
 from collections.abc import Callable, Set
-from functools import partial
 
 import structlog
 
@@ -18,7 +17,7 @@ from common.bus import subjects
 from common.bus.feed import Feed
 from common.bus.nats import Bus
 from common.observability import metrics
-from common.runtime import ownership, process
+from common.runtime import ownership
 from common.runtime.controller import Controller
 from common.runtime.fence import Fence
 from common.runtime.ownership import LeaseObservation, ReplicaLease
@@ -51,8 +50,7 @@ class PartitionFeeds:
     def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
         for each in sorted(partitions):
-            follow = partial(self._feed.follow, each, self._controller.hold(each))
-            self._following[each] = self._group.create_task(process.keep(f"feed of partition {each}", follow))
+            self._following[each] = self._group.create_task(self._feed.follow(each, self._controller.hold(each)))
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those with a running reconcile."""
@@ -152,7 +150,10 @@ class Membership:
             problem, pause = None, RETRY_SECONDS
             try:
                 await self._turn()
-                pause = self._pause()
+                # No list is needed before, unless a hint comes.
+                until_renewal = ownership.RENEW_SECONDS - self._age()
+                remaining = [each.remaining for each in self._others.values()]
+                pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
             except errors.RaybusError as refused:
                 problem = f"the Leases of the replicas cannot be kept: {refused}"
                 if problem != self._problem:
@@ -296,13 +297,6 @@ class Membership:
         self._mine = await self._leases.write(replaced, partitions, takes_part=takes_part and self._is_able())
         self._renewed_at = asked_at
         self._fence.open_until = asked_at + ownership.DEADLINE_SECONDS
-
-    def _pause(self) -> float:
-        """Return for how many seconds no list is needed, unless a hint comes."""
-        until_renewal = ownership.RENEW_SECONDS - self._age()
-        if not self._others:
-            return until_renewal
-        return min(LIST_SECONDS, until_renewal, *(each.remaining for each in self._others.values()))
 
     def _age(self) -> float:
         return self._now() - self._renewed_at

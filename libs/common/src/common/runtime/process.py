@@ -1,9 +1,6 @@
 """One service process: settings, log, event loop, signals, tasks that never end, a bounded end, an exit code.
 
 Exit codes: 0 after SIGTERM or SIGINT, 1 when the service failed, 2 when a setting is wrong (one line names it).
-
-A cancelled task ends silently, and its group takes no notice. Libraries cancel what they share: a cancellation without a
-request can reach a task through what it awaits. `keep` runs such work again; `is_stray` recognises such a cancellation.
 """
 
 import asyncio
@@ -61,24 +58,6 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def is_stray() -> bool:
-    """Return, where `CancelledError` was caught, whether the current task was not cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() == 0
-
-
-async def keep(name: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Run `work` until the current task is cancelled, again whenever it ends otherwise; an exception passes."""
-    while True:
-        try:
-            await work()
-        except asyncio.CancelledError:
-            if not is_stray():
-                raise
-        log.error("a task ended that must run on; it is started again", task=name)
-        await asyncio.sleep(0)
 
 
 async def _until_signalled(main: Main, settings: Settings) -> None:

@@ -9,6 +9,7 @@ import structlog
 
 from common import errors
 from common.runtime.actions import Plan, earliest
+from common.runtime.executor import Executed
 from common.runtime.key import Key
 
 log = structlog.get_logger()
@@ -21,7 +22,6 @@ SomePlan = TypeVar("SomePlan", bound=Plan[Any])
 Read = TypeVar("Read", covariant=True)  # noqa: PLC0105  (the name is what it is)
 Known = TypeVar("Known", contravariant=True)  # noqa: PLC0105  (the name is what it is)
 Made = TypeVar("Made", covariant=True)  # noqa: PLC0105  (the name is what it is)
-Decided = TypeVar("Decided", contravariant=True)  # noqa: PLC0105  (the name is what it is)
 
 
 class Observe(Protocol[Read]):
@@ -36,22 +36,13 @@ class MakePlan(Protocol[Known, Made]):
     def __call__(self, observed: Known, *, now: datetime) -> Made: ...
 
 
-class Execute(Protocol[Known, Decided]):
-    """Execute a plan; return when to reconcile again for what the execution itself left or brought.
-
-    Raises:
-        RaybusError: What failed, after all that does not depend on it.
-    """
-
-    def __call__(self, observed: Known, plan: Decided, *, now: datetime) -> Awaitable[datetime | None]: ...
-
-
 class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     """Brings objects a step nearer to their goals."""
 
     observe: Observe[Observed]
     make_plan: MakePlan[Observed, SomePlan]
-    execute: Execute[Observed, SomePlan]
+    execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
+    """Returns what failed, after all that does not depend on it, and when to reconcile again for what the execution left or brought."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
     """Reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew."""
 
@@ -70,5 +61,7 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
                 f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again"
             )
         log.debug("planned", note=plan.note, actions=len(plan.actions))
-        requeue_at = await self.execute(observed, plan, now=now)
-        return earliest(plan.requeue_at, requeue_at)
+        executed = await self.execute(observed, plan)
+        if executed.error is not None:
+            raise executed.error
+        return earliest(plan.requeue_at, executed.requeue_at, now if executed.is_cut else None)

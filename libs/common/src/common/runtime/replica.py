@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -21,7 +20,6 @@ from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
-from common.runtime import process
 from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
@@ -55,10 +53,9 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, *, workers: int) -> None:
         """Reconcile, and write Events, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            write = partial(self.events.run, self.controller.has_waiting_keys)
-            group.create_task(process.keep("writer of Events", write))
+            group.create_task(self.events.run(self.controller.has_waiting_keys))
             if self.background is not None:
-                group.create_task(process.keep("background reads", self.background.run))
+                group.create_task(self.background.run())
             await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
 
 

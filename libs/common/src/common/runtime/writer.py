@@ -13,7 +13,6 @@ from common.kube.answers import is_gone
 from common.kube.client import Kube
 from common.kube.resources import POD, Resource, label_selector
 from common.runtime import actions
-from common.runtime import cache as caches
 from common.runtime.actions import Action, IfExists
 from common.runtime.cache import Cache, Object
 
@@ -39,7 +38,7 @@ class Writer:
         self._cache = cache
         self._views = views
         self._resource = resource
-        self._root = root
+        self.root = root
         self.namespace = root.metadata.namespace
         self._version = root.metadata.resource_version
 
@@ -78,7 +77,7 @@ class Writer:
                 return False
             answer = await self._kube.get(resource, self.namespace, name)
             owners = msgspec.json.decode(answer, type=_Answer).metadata.owner_references
-            is_own = any(owner.uid == self._root.metadata.uid for owner in owners)
+            is_own = any(owner.uid == self.root.metadata.uid for owner in owners)
             if action.if_exists is IfExists.NEED_OWN and not is_own:
                 text = f'{resource.plural} "{name}" already exists and does not belong to this {self._resource.kind}; delete or rename it'
                 raise errors.AlreadyExists(text) from problem
@@ -108,7 +107,7 @@ class Writer:
     async def _delete(self, action: actions.Delete) -> bool:
         view = self._views.get(action.resource.kind)
         known = None if view is None else self._cache.get(view, self.namespace, action.name)
-        version = caches.version_of(known.metadata) if known is not None else 0
+        version = known.metadata.version if known is not None else 0
         try:
             if action.released is not None:
                 await self._kube.replace(action.resource, self.namespace, action.released)
@@ -124,7 +123,7 @@ class Writer:
 
     async def _write_root(self, action: actions.UpdateStatus | actions.SetFinalizers | actions.Annotate) -> bool:
         """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
-        meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
+        meta = {"name": self.root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
         try:
             if isinstance(action, actions.UpdateStatus):
                 body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
@@ -132,15 +131,15 @@ class Writer:
                 answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")
             else:
                 patch = client.Patch(body=action.patch(self._version))
-                answer = await self._kube.patch(self._resource, self.namespace, self._root.metadata.name, patch)
+                answer = await self._kube.patch(self._resource, self.namespace, self.root.metadata.name, patch)
         except errors.NotFound as problem:
             # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
-            known = self._root.metadata
+            known = self.root.metadata
             if is_gone(problem, known.name):
-                version = caches.version_of(known)
-                self._cache.remove(type(self._root), self.namespace, known.name, version=version)
+                version = known.version
+                self._cache.remove(type(self.root), self.namespace, known.name, version=version)
             raise
-        new = msgspec.json.decode(answer, type=type(self._root))
+        new = msgspec.json.decode(answer, type=type(self.root))
         self._cache.put(new)
         self._version = new.metadata.resource_version
         return True

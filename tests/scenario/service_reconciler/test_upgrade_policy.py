@@ -15,7 +15,7 @@ GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 
 
 async def an_upgrade(spec: Json, **annotations: str) -> tuple[Harness, str]:
-    """Return a service whose spec just changed, with its pending cluster, and the cluster that serves."""
+    """Return a service just after a change of its spec, with its pending cluster, and the cluster that serves."""
     harness = await a_running_harness(config=BLUE)
     blue = harness.active
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
@@ -61,7 +61,7 @@ async def test_the_replaced_cluster_stays_whole_for_the_bake_and_is_deleted_afte
     await harness.until(lambda: blue not in harness.clusters, seconds=200)
 
 
-async def test_a_revert_during_the_bake_goes_back_to_the_replaced_cluster() -> None:
+async def test_a_revert_during_the_bake_rolls_back_to_the_replaced_cluster() -> None:
     harness, blue = await an_upgrade({"bake": "5m"})
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
     green = harness.active

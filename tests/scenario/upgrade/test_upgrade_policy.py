@@ -45,7 +45,7 @@ class Traffic:
 async def an_upgrade(
     spec: Json, *, annotations: Json | None = None, strategy: Json = WHOLE_SURGE
 ) -> tuple[Pair, Traffic]:
-    """Return a service with requests whose spec just changed, and the policy that it follows."""
+    """Return a service with requests just after a change of its spec, and with a policy."""
     harness = await a_running_pair(upgradeStrategy=strategy)
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
     traffic = Traffic(harness)
@@ -76,7 +76,7 @@ def moves(harness: Pair) -> list[int | None]:
     return [each for index, each in enumerate(seen) if index == 0 or each != seen[index - 1]]
 
 
-async def test_traffic_moves_by_the_steps_of_the_policy_and_each_holds_as_long_as_it_says() -> None:
+async def test_traffic_moves_by_the_steps_of_the_policy_and_each_holds_for_its_time() -> None:
     harness, _ = await an_upgrade(CANARY)
     began = await at_weight(harness, 10)
     middle = await at_weight(harness, 50)
@@ -145,7 +145,7 @@ async def test_a_good_version_passes_its_gates() -> None:
     assert traffic.sent[harness.active] >= 100
 
 
-async def test_a_step_waits_for_requests_and_says_so_and_the_deadline_reports_it() -> None:
+async def test_a_step_waits_for_requests_and_the_deadline_reports_it() -> None:
     harness, traffic = await an_upgrade(GATED, annotations={labels.PROGRESS_DEADLINE: "40s"})
     traffic.rate = 0.5
     await at_weight(harness, 10)
@@ -189,7 +189,7 @@ async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
     assert traffic.sent[harness.active] > 0
 
 
-async def test_a_failed_gate_pauses_where_the_policy_says_so_and_an_abort_takes_the_version_back() -> None:
+async def test_a_failed_gate_pauses_where_the_policy_wants_that_and_an_abort_takes_the_version_back() -> None:
     harness, traffic = await an_upgrade({**GATED, "onFailure": "Pause"})
     blue, green = harness.active, harness.pending
     traffic.failing[green] = 0.2
@@ -345,7 +345,7 @@ async def test_a_preview_ends_with_an_abort_and_with_a_suspend(end: Json | None)
     await harness.until(lambda: route(harness, "preview") is None and preview_service(harness) is None, seconds=60)
 
 
-async def test_requests_are_mirrored_before_the_first_traffic_and_for_as_long_as_the_policy_says() -> None:
+async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_duration_of_the_policy() -> None:
     harness, traffic = await an_upgrade({**CANARY, **MIRROR})
     blue, green = harness.active, harness.pending
     await harness.until(lambda: route(harness, "mirror") is not None)

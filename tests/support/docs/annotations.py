@@ -49,6 +49,12 @@ PARTS: Final = {
             Key("raybus.io/abort", _SERVICE, "`true`, `false`, a generation", "Roll back to the active cluster and stay there."),
             Key("raybus.io/promote", _SERVICE, "`true`, `false`, a generation", "Skip the remaining steps, but move traffic only to proven capacity."),
             Key(
+                "raybus.io/approved-step",
+                _SERVICE,
+                "`<pending RayCluster>/<weight>`",
+                "End the pause of an UpgradePolicy at this weight of this upgrade; `raybus resume` sets it.",
+            ),
+            Key(
                 "raybus.io/progress-deadline",
                 _SERVICE,
                 f"{_DURATION}; `{durations.text(upgrade_controls.DEFAULT_DEADLINE)}` when absent",

@@ -1,7 +1,7 @@
-"""The UpgradePolicy that an upgrade which is about to begin follows: the one that the RayService names, else its namespace's default.
+"""The UpgradePolicy of an upgrade that is about to begin: what the RayService names, else its namespace's default.
 
 It is read from the API server when a cluster is about to be created, and recorded on that: at rest it costs nothing, and an edit applies to the
-next upgrade. An upgrade whose policy cannot be read does not begin, for its user counts on the gates.
+next upgrade. Without a readable policy no upgrade begins, for its user counts on the gates.
 """
 
 from typing import Any, Final

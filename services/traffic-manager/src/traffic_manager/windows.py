@@ -72,7 +72,7 @@ class Windows:
         """By the uid of the pending cluster."""
 
     async def of(self, uid: str, active: Nodes, pending: Nodes, *, moved_at: datetime | None) -> Window | None:
-        """Return what is known of an upgrade, by the uid of its pending cluster, whose weight changed at `moved_at`; and read on."""
+        """Return what is known of an upgrade, by the uid of its pending cluster, and of its weights, which changed at `moved_at`; and read on."""
         held = self._upgrades.setdefault(uid, _Upgrade())
         self._upgrades.move_to_end(uid)
         while len(self._upgrades) > REMEMBERED:

@@ -37,6 +37,7 @@ _RANKS: Final = {
     Code.IMAGE_PULL_FAILED: Rank.IMAGE,
     Code.INSUFFICIENT_CAPACITY: Rank.CAPACITY,
     Code.INSUFFICIENT_REPLICAS: Rank.CAPACITY,
+    Code.GATE_INCONCLUSIVE: Rank.CAPACITY,
     Code.PODS_NOT_STARTING: Rank.PODS,
     **dict.fromkeys(
         (
@@ -68,6 +69,7 @@ _SURE: Final = {
     Reason.IMAGE_PULL_FAILED,
     Reason.INSUFFICIENT_CAPACITY,
     Reason.INSUFFICIENT_REPLICAS,
+    Reason.GATE_INCONCLUSIVE,
 }
 """Causes that are more specific than the reason of their Event."""
 
@@ -133,7 +135,7 @@ def _of_requests(snapshot: Snapshot) -> Iterator[Cause]:
     for code in _CONTROLS:
         held = conditions.find(snapshot.service.status.conditions, code)
         if held is not None and held.status == "True":
-            remedy = remedies.of(code, name, is_deadline=held.reason == remedies.DEADLINE)
+            remedy = remedies.of(code, name, reason=held.reason)
             yield Cause(rank=Rank.REQUESTED, code=code, what=held.message, remedy=remedy)
 
 

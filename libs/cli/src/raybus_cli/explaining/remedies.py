@@ -11,6 +11,7 @@ from raybus_cli.show.phase import Phase
 from raybus_cli.show.reasons import Code
 
 DEADLINE: Final = "ProgressDeadlineExceeded"
+GATE: Final = "GateFailed"
 LOGS: Final = "see the log of the container's last run"
 _DESCRIBE: Final = "see 'kubectl describe' of that object"
 _ROOM: Final = "add nodes, or request less: smaller pods, fewer replicas, other selectors"
@@ -36,6 +37,7 @@ _BY_CODE: Final = {
     Code.QUOTA_EXCEEDED: "raise the ResourceQuota of the namespace, or request less: 'raybus plan -f FILE' shows the peak",
     Code.IMAGE_PULL_FAILED: "check the image's name and tag, imagePullSecrets, and that the nodes reach the registry",
     Code.INSUFFICIENT_REPLICAS: "raise min_replicas in spec.serveConfigV2, or set raybus.io/capacity-parity to false",
+    Code.GATE_INCONCLUSIVE: "wait for requests; or lower minRequests of the gate in the next upgrade, or 'raybus promote {name}'",
     Code.PODS_NOT_STARTING: "see 'kubectl describe pod' of that pod, and its logs",
     Code.OUT_OF_MEMORY: "the container used more than its memory limit: raise resources.limits.memory, or load less per replica",
     Code.VOLUME_NOT_MOUNTED: "check that the named volume, Secret or ConfigMap exists in this namespace and is attached to no other node",
@@ -51,10 +53,20 @@ _BY_CODE: Final = {
     Code.GATEWAY_NOT_READY: "check that the Gateway API is installed and a controller serves that gatewayClassName: 'raybus doctor'",
     Code.STALLED: "correct the cause, or 'raybus abort {name}'; 'raybus promote {name}' skips the steps",
 }
-_AT_DEADLINE: Final = {
-    Code.PAUSED: "correct the cause, then 'raybus promote {name}', or set raybus.io/on-deadline to Wait",
-    Code.ABORTED: "correct the cause and edit the spec, or 'raybus promote {name}' to retry the same one",
+_BY_REASON: Final = {
+    (Code.PAUSED, DEADLINE): "correct the cause, then 'raybus promote {name}', or set raybus.io/on-deadline to Wait",
+    (Code.ABORTED, DEADLINE): "correct the cause and edit the spec, or 'raybus promote {name}' to retry the same one",
+    (Code.PAUSED, GATE): "'raybus abort {name}' rolls back, 'raybus promote {name}' continues without gates",
+    (
+        Code.ABORTED,
+        GATE,
+    ): "correct the model and edit the spec, or 'raybus promote {name}' to repeat the same one without gates",
+    (
+        Code.PAUSED,
+        "InvalidUpgradePolicy",
+    ): "create or correct the named UpgradePolicy, or remove raybus.io/upgrade-policy",
 }
+"""Of conditions that something else than a request of the user set."""
 _EDIT: Final = "kubectl -n {namespace} edit rayservice {name}"
 _POD: Final = "kubectl -n {namespace} describe pod {pod}"
 _DESCRIBED: Final = "kubectl -n {namespace} describe rayservice {name}"
@@ -93,15 +105,16 @@ _COMMANDS: Final = {
     Code.CLUSTER_NOT_RUNNING: "kubectl -n {namespace} describe raycluster {cluster}",
     Code.DASHBOARD_UNREACHABLE: "kubectl -n {namespace} get pods -l ray.io/cluster={cluster},ray.io/node-type=head",
     Code.APPLICATION_NOT_RUNNING: "kubectl -n {namespace} logs -l ray.io/cluster={cluster},ray.io/node-type=head --all-containers",
+    Code.GATE_INCONCLUSIVE: "kubectl -n {namespace} get upgradepolicies",
     Code.GATEWAY_NOT_READY: "raybus doctor",
     Code.STALLED: "raybus get rayservice {name} -n {namespace} -w",
 }
 _PREVIOUS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previous"
 
 
-def of(code: Code, name: str, *, is_deadline: bool = False) -> str:
-    """Return the remedy for a reason; `is_deadline` where a deadline set it in place of the user."""
-    text = (_AT_DEADLINE.get(code) if is_deadline else None) or _BY_CODE.get(code, _DESCRIBE)
+def of(code: Code, name: str, *, reason: str = "") -> str:
+    """Return the remedy for a code; `reason` is that of its condition."""
+    text = _BY_REASON.get((code, reason)) or _BY_CODE.get(code, _DESCRIBE)
     return text.format(name=name)
 
 
@@ -131,8 +144,9 @@ def command(snapshot: Snapshot, cause: Cause) -> str:
         template = _COMMANDS[cause.code]
     if cause.container and cause.code is Code.PODS_NOT_STARTING:
         template = _PREVIOUS
-    if cause.code in _AT_DEADLINE and "raybus promote" in cause.remedy:
-        template = "raybus promote {name} -n {namespace}"
+    if cause.code in {Code.PAUSED, Code.ABORTED} and "raybus promote" in cause.remedy:
+        verb = "abort" if "raybus abort" in cause.remedy else "promote"
+        template = f"raybus {verb} {{name}} -n {{namespace}}"
     fields = {
         "name": meta.name,
         "namespace": meta.namespace,

@@ -29,6 +29,7 @@ class Code(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     INSUFFICIENT_CAPACITY = "InsufficientCapacity"
     INSUFFICIENT_REPLICAS = "InsufficientReplicas"
+    GATE_INCONCLUSIVE = "GateInconclusive"
     PODS_NOT_STARTING = "PodsNotStarting"
     OUT_OF_MEMORY = "OOMKilled"
     VOLUME_NOT_MOUNTED = "FailedMount"
@@ -68,6 +69,7 @@ _BY_TEXT: Final = (
     (re.compile(r"^application .* is (DEPLOY_FAILED|UNHEALTHY)"), Code.APPLICATION_NOT_RUNNING),
     (re.compile(r"port named serve"), Code.NO_SERVE_PORT),
     (re.compile(r"^the dashboard"), Code.DASHBOARD_UNREACHABLE),
+    (re.compile(r"^waiting: of the UpgradePolicy "), Code.GATE_INCONCLUSIVE),
     (re.compile(r"^waiting: Gateway "), Code.GATEWAY_NOT_READY),
     (re.compile(r"^waiting: GRPCRoute "), Code.GRPC_ROUTE_NOT_READY),
     (re.compile(r"^waiting: HTTPRoute "), Code.ROUTE_NOT_READY),

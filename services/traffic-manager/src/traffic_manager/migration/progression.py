@@ -51,7 +51,7 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
 def of(
     observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, controls: Controls, *, now: datetime
 ) -> Progression:
-    """Return how an UpgradePolicy bears on an upgrade whose pending cluster is as this side."""
+    """Return how an UpgradePolicy bears on an upgrade, with its pending cluster as this side."""
     held = traffic_record.upgrade_of(observed.record, observed.active_name, observed.pending_name)
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
     failed = (None if held is None else held.failed or None) or _failed_warm_up(observed, weight)

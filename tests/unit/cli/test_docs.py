@@ -34,8 +34,10 @@ This page is generated from the program's help texts and from the tests' recordi
 TEXTS = {
     "get": "With names each object is a tree, without names the output is the table of that kind. The bar is the share of the traffic; capacity "
     "is the ready capacity (read from the dashboard through the API server) and the target capacity. `-w` shows a live view; in a pipe each "
-    "change is one line, or one document. Kinds are `rayservice` and `raycluster` in either number, with or without `.ray.io`; the CRDs define no "
-    "short names. `-l` is passed to the API server.",
+    "change is one line, or one document. It watches the objects: an idle cluster costs no request, and a change is shown at once. A tree also "
+    "reads Serve's dashboards, each 30 seconds, during an upgrade each 2. `-w` needs the right to `watch` the kind; where pods, Events or routes "
+    "may not be watched, it lists them each 30 seconds and notes that. Kinds are `rayservice` and `raycluster` in either number, with or without "
+    "`.ray.io`; the CRDs define no short names. `-l` is passed to the API server.",
     "list": "The columns of RayClusters are the same as in `kubectl get`. Each object is one line: a terminal that is too narrow gets fewer columns, a "
     "pipe gets all.",
     "status": "For CI. Progress goes to standard error. The command waits during a pause. It exits with 1 after a stall or an abort, and as soon as "

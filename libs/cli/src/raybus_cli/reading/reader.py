@@ -92,12 +92,17 @@ async def listed(kube: KubeClient, resource: Resource, view: type[T], scope: str
     try:
         body = await kube.list(resource, scope, label_selector=selector)
     except errors.Rejected as problem:
-        if not selector:
-            raise
-        raise errors.InvalidSpec(
-            f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, 'tier in (a,b)' or '!canary'"
-        ) from problem
+        raise of_selector(selector, problem) from problem
     return msgspec.json.decode(body, type=Items[view]).items
+
+
+def of_selector(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
+    """Return the problem of a list; a refusal of the selector names the option and its form."""
+    if not selector or not isinstance(problem, errors.Rejected):
+        return problem
+    return errors.InvalidSpec(
+        f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, 'tier in (a,b)' or '!canary'"
+    )
 
 
 async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:

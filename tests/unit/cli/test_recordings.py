@@ -60,6 +60,7 @@ from support.builders.snapshots import (
 from support.docs import outputs
 from support.fakes.kube import FakeKube
 from support.golden import Golden
+from unit.cli import test_stream_recordings
 
 WIDTHS: Final = (60, 80, 160)
 CASES: Final = {
@@ -86,8 +87,8 @@ CASES: Final = {
     "version": ("version", "version"),
 }
 """The command line, and the schema of its data."""
-ELSEWHERE: Final = {"logs", "events", "dashboard", "bundle", "demo", "cluster", "images", "up", "completion"}
-"""Verbs that print a stream, a page, a file or a script: their own tests record them."""
+ELSEWHERE: Final = {*test_stream_recordings.COMMANDS, "dashboard", "bundle", "images", "completion"}
+"""Verbs that print a stream, or a page, a file, an image or a script: their own tests record them."""
 STALLED: Final = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node")
 NO_NODE: Final = {
     "conditions": [

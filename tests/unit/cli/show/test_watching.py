@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
+import jsonschema
 import pytest
 from rich.console import Console
 
@@ -23,6 +24,7 @@ from raybus_cli.show import watching
 from raybus_cli.show.sources import Source, Tables, Trees
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_pod, an_event
+from support.docs import outputs
 from support.fakes.kube import Request
 from support.fakes.watchable_kube import WatchableKube
 from support.waiting import eventually
@@ -118,6 +120,21 @@ async def test_a_table_of_all_namespaces_has_the_first_lines_of_all_kinds_at_onc
         await eventually(_is_watching(server, "RayCluster"), what="the watch")
         await eventually(lambda: len(lines()) == 2, what="the lines")
     assert lines() == ["rayservice.ray.io/demo", f"raycluster.ray.io/{BLUE}"]
+
+
+@pytest.mark.parametrize(("source", "schema"), [(lambda: _tables(kinds.KINDS), "row"), (_tree, "tree")])
+async def test_each_line_has_the_schema_of_the_documentation(
+    source: Callable[[], Source], schema: str, server: WatchableKube, lines: Callable[[], list[str]]
+) -> None:
+    validator: Any = jsonschema.Draft202012Validator(outputs.schema(schema))
+    async with _following(server, source(), Output.JSON):
+        await eventually(_is_watching(server), what="the watch")
+        server.put(RAY_SERVICE, snapshots.a_service(snapshots.UPGRADING, endpoints=0))
+        await eventually(lambda: len(lines()) >= 2, what="the lines")
+    for line in lines():
+        validator.validate(json.loads(line))
+        with pytest.raises(jsonschema.ValidationError):
+            validator.validate({**json.loads(line), "unknown": 1})
 
 
 async def test_only_objects_with_the_labels_are_watched(server: WatchableKube, lines: Callable[[], list[str]]) -> None:

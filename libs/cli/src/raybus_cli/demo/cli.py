@@ -11,7 +11,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from common import errors
 from common.kube.client import KubeClient
@@ -25,6 +24,7 @@ from raybus_cli.demo.receipt import Receipt
 from raybus_cli.demo.scenario import DemoOptions, Scenario, Strategy
 from raybus_cli.demo.view import View
 from raybus_cli.demo.watching import NAMESPACE, SERVICE
+from raybus_cli.output import printing
 
 
 class Output(StrEnum):
@@ -78,7 +78,7 @@ def demo(
     if output is Output.JSON:
         typer.echo(as_json)
     else:
-        Console().print(receipt.render(outcome))
+        printing.show(receipt.render(outcome))
     typer.echo(next_steps(name, kubeconfig, is_kept=keep or driver == "kubeconfig"), err=True)
     raise typer.Exit(0 if outcome.ok else 1)
 

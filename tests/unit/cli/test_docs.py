@@ -64,7 +64,8 @@ TEXTS = {
     "set": "`head` is the head's group. A spec in which every named container has the image already is refused, and so is an unknown group, with the names of "
     "those that exist.",
     "logs": "Without `--raw` escapes for a terminal are removed. Without `-f` the logs follow one another, with `-f` their lines mix. The log of a pod "
-    "that was deleted is gone. The logs of replicas come from the files that Ray names; `-f` and `--tail` apply, `--since` and `-p` do "
+    "that was deleted is gone: of a cluster that an upgrade left behind, the error names when, and `--bundle FILE` reads the last 2000 lines of each "
+    "container that `raybus bundle` kept, without a cluster and with the same options but `-f`, `--since`, `-p`, `--app` and `--deployment`. The logs of replicas come from the files that Ray names; `-f` and `--tail` apply, `--since` and `-p` do "
     "not. [Security](how-to/security.md#check-the-rights-in-kubernetes) lists the rights.",
     "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it. The outcome is that of the upgrade to "
     "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
@@ -77,7 +78,7 @@ TEXTS = {
     "is not UTF-8). A warning and a failure have a remedy and a page of this documentation. Only a failure yields exit code 1. In JSON each "
     "check has `name`, `state`, `text`, `remedy`, `category` and `hint`.",
     "migrate": "[Migrate from KubeRay](migration.md) describes the next steps.",
-    "bundle": "",
+    "bundle": "It keeps the logs of 40 Ray pods at most, heads first, the last 2000 lines and 2 MiB of each container; `unseen.txt` names the others.",
     "completion": "",
     "version": "",
 }

@@ -59,6 +59,11 @@ async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
     return await _object(kube, RAY_SERVICE, RayService, namespace, name)
 
 
+async def cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
+    """Read the RayCluster itself; raise `NoSuchObject` when there is none."""
+    return await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
+
+
 async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace: str, name: str) -> T:
     try:
         body = await kube.get(resource, namespace, name)
@@ -71,7 +76,7 @@ async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace
 
 async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSnapshot:
     """Read a RayCluster, its pods and its RayService; raise `NoSuchObject` when there is no such cluster."""
-    found = await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
+    found = await cluster(kube, namespace, name)
     reader, origin = _Reader(kube, namespace), snapshots.origin(found)
     parent = (
         await reader.one(RAY_SERVICE, RayService, origin) if origin and not illegal_name(RAY_SERVICE, origin) else None

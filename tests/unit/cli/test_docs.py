@@ -107,6 +107,18 @@ SHOWN = {
     "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
 """Commands and what they print, as recorded by the tests."""
+PICTURES = {
+    "get": (
+        "get-rayservice",
+        "The tree of a RayService during an upgrade in steps, with the share of the traffic as a bar",
+    ),
+    "list": ("list", "Tables of RayServices and RayClusters"),
+    "plan": ("plan", "The cost of a change, by strategy"),
+    "history": ("history", "The revisions of a RayService with image and outcome"),
+    "explain": ("explain", "Three blocking issues, each with its remedy and a command"),
+    "doctor": ("doctor", "The checks of an installation by category"),
+}
+"""Pictures of terminals, made by the tests, with their texts for readers without images."""
 
 
 def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -122,6 +134,9 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     parts = [f"## raybus {verb}\n"]
     if TEXTS[verb]:
         parts.append(f"{TEXTS[verb]}\n")
+    if verb in PICTURES:
+        name, text = PICTURES[verb]
+        parts.append(f"![{text}](images/cli-{name}.svg)\n")
     parts.append(f"```text\n{_help(verb, monkeypatch)}\n```\n")
     for command, file in SHOWN.get(verb, []):
         parts.append(f"```console\n$ {command}\n{(RECORDED / file).read_text().strip()}\n```\n")

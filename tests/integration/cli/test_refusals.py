@@ -62,7 +62,7 @@ def test_a_stranger(town: Town, tmp_path: Path) -> None:
     )
 
 
-async def _guest(town: Town, to: Path, *kinds: str) -> Path:
+async def guest(town: Town, to: Path, *kinds: str) -> Path:
     """Return the kubeconfig of a user that may read some kinds of ray.io in the namespace, and nothing else."""
     await town.kube.create(SERVICE_ACCOUNT, town.namespace, {"metadata": {"name": "guest"}})
     if kinds:
@@ -81,23 +81,23 @@ async def test_a_user_with_few_rights_sees_what_is_allowed_and_the_rights_that_a
     town: Town, tmp_path: Path
 ) -> None:
     await town.settle(snapshots.a_ready_service(), snapshots.a_cluster(snapshots.BLUE, snapshots.a_config()))
-    guest = await _guest(town, tmp_path / "guest", "rayservices", "rayclusters")
-    shown = town.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=guest)
+    reader = await guest(town, tmp_path / "guest", "rayservices", "rayclusters")
+    shown = town.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=reader)
     assert (shown.code, shown.err) == (0, "")
     assert "demo-blue  active" in shown.out
     assert "Not readable: pods: " in shown.out
-    kept = town.raybus("history", "demo", kubeconfig=guest)
+    kept = town.raybus("history", "demo", kubeconfig=reader)
     assert kept.code == 0
     assert kept.err.startswith("Not readable: controllerrevisions: ")
     for verb, what in (("pause", "cannot patch"), ("undo", "no earlier spec")):
-        done = town.raybus(verb, "demo", kubeconfig=guest)
+        done = town.raybus(verb, "demo", kubeconfig=reader)
         assert (done.code, done.out) == (1, "")
         assert what in done.err.splitlines()[-1]
 
 
 async def test_somebody_without_rights(town: Town, tmp_path: Path) -> None:
-    guest = await _guest(town, tmp_path / "guest")
-    done = town.raybus("list", kubeconfig=guest)
+    reader = await guest(town, tmp_path / "guest")
+    done = town.raybus("list", kubeconfig=reader)
     assert done.code == 1
     assert 'cannot list resource "rayservices"' in done.err
     assert done.err.endswith("see what you may do with 'kubectl auth can-i --list'\n")

@@ -38,11 +38,15 @@ revisions.
 
 """
 OUTPUTS: Final = {
-    "tree": Printed((Tree,), ("get rayservice NAME",), "One RayService; also each document of `-w`."),
-    "cluster-tree": Printed((ClusterTree,), ("get raycluster NAME",), "One RayCluster; also each document of `-w`."),
+    "tree": Printed((Tree,), ("get rayservice NAME",), "One RayService; also each line of `-w`."),
+    "cluster-tree": Printed((ClusterTree,), ("get raycluster NAME",), "One RayCluster; also each line of `-w`."),
     "trees": Printed((Tree, ClusterTree), SEVERAL, "Several objects with names."),
     "listing": Printed((Listing,), ("list", "get rayservices", "get rayclusters"), "Tables of all objects."),
-    "row": Printed((ServiceRow | ClusterRow,), ("list -w",), "Each document of a table that is watched."),
+    "row": Printed(
+        (ServiceRow | ClusterRow,),
+        ("list -w", "get rayservices -w", "get rayclusters -w"),
+        "Each line of a table that is watched: one object.",
+    ),
     "status": Printed((RolloutStatus,), ("status",), "The end of a rollout."),
     "history": Printed((list[Entry],), ("history",), "The revisions of a RayService, oldest first."),
     "logs": Printed((Document,), ("logs",), "Each line of a log; JSON only."),

@@ -3,9 +3,12 @@
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from common import errors
-from raybus_cli.demo import late_gateway
+from raybus_cli import main
+from raybus_cli.demo import cli, demo_cluster, late_gateway
+from raybus_cli.demo.demo_cluster import Gateway
 from raybus_cli.demo.late_gateway import LateGateway
 from support.waiting import eventually
 from unit.cli.test_help import parse
@@ -63,3 +66,56 @@ async def test_a_command_that_ignores_the_interrupt_is_killed() -> None:
 def test_the_command_is_one_that_a_user_can_type() -> None:
     _, _, _, *arguments = late_gateway.command("built", "demo")
     parse(arguments)
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "is_kept", "wanted", "expected"),
+    [
+        pytest.param(False, False, True, Gateway.NONE, id="a cluster that is removed at the end needs none"),
+        pytest.param(False, True, True, Gateway.LATER, id="one that is kept has it for the user"),
+        pytest.param(False, True, False, Gateway.NONE, id="unless it is left out"),
+        pytest.param(True, False, True, Gateway.LATER, id="an upgrade in steps"),
+    ],
+)
+def test_the_cluster_gets_its_gateway(in_steps: bool, is_kept: bool, wanted: bool, expected: Gateway) -> None:
+    assert demo_cluster.gateway_for(in_steps=in_steps, is_kept=is_kept, wanted=wanted) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--keep"], Gateway.LATER),
+        ([], Gateway.NONE),
+        (["--keep", "--no-gateway"], Gateway.NONE),
+        (["--keep", "--driver", "kubeconfig", "--kubeconfig", "x"], Gateway.NONE),
+        (["--strategy", "incremental"], Gateway.LATER),
+    ],
+)
+def test_the_options_select_the_gateway(options: list[str], expected: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Gateway] = []
+
+    def run(*_: object, gateway: Gateway, **__: object) -> None:
+        found.append(gateway)
+        raise errors.Rejected("it ends here")
+
+    monkeypatch.setattr(cli, "_run", run)
+    assert CliRunner().invoke(main.build("demo"), ["demo", *options]).exit_code == 1
+    assert found == [expected]
+
+
+def test_an_upgrade_in_steps_without_a_gateway_is_a_misuse() -> None:
+    done = CliRunner().invoke(main.build("demo"), ["demo", "--strategy", "incremental", "--no-gateway"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --no-gateway excludes --strategy incremental")
+
+
+class _Scenario:
+    """A demo with a gateway that cannot be added."""
+
+    async def wait_for_gateway(self, _late: object) -> None:
+        raise errors.Rejected("adding Envoy Gateway to the cluster failed: no space left")
+
+
+async def test_a_gateway_that_cannot_be_added_after_the_upgrade_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    await cli._completed(_Scenario(), None)  # pyright: ignore[reportArgumentType, reportPrivateUsage]  (all that it asks for)
+    assert "no space left; 'raybus cluster up --gateway' adds one" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from raybus_cli.demo.cli import next_steps
+from support.manifests import ROOT
 from unit.cli.test_help import parse
 
 
@@ -28,6 +29,13 @@ def test_the_next_commands_are_those_of_the_cluster(name: str | None, kubeconfig
     for command in commands[1:]:
         parse(shlex.split(command)[1:])
     assert any("cluster down" in each for each in commands) is (kubeconfig is None)
+
+
+def test_a_cluster_with_a_gateway_is_upgraded_in_steps_next() -> None:
+    shown = next_steps("a", None, is_kept=True, has_gateway=True)
+    assert "  raybus cluster kubectl --name a -- apply -k deploy/demo/incremental-v1\n" in shown
+    assert (ROOT / "deploy" / "demo" / "incremental-v1" / "kustomization.yaml").exists()
+    assert "incremental" not in next_steps("a", None, is_kept=True, has_gateway=False)
 
 
 def test_a_removed_cluster_is_not_offered() -> None:

@@ -34,8 +34,10 @@ This page is generated from the program's help texts and from the tests' recordi
 TEXTS = {
     "get": "With names each object is a tree, without names the output is the table of that kind. The bar is the share of the traffic; capacity "
     "is the ready capacity (read from the dashboard through the API server) and the target capacity. `-w` shows a live view; in a pipe each "
-    "change is one line, or one document. Kinds are `rayservice` and `raycluster` in either number, with or without `.ray.io`; the CRDs define no "
-    "short names. `-l` is passed to the API server.",
+    "change is one line, or one document. It watches the objects: an idle cluster costs no request, and a change is shown at once. A tree also "
+    "reads Serve's dashboards, each 30 seconds, during an upgrade each 2. `-w` needs the right to `watch` the kind; where pods, Events or routes "
+    "may not be watched, it lists them each 30 seconds and notes that. Kinds are `rayservice` and `raycluster` in either number, with or without "
+    "`.ray.io`; the CRDs define no short names. `-l` is passed to the API server.",
     "list": "The columns of RayClusters are the same as in `kubectl get`. Each object is one line: a terminal that is too narrow gets fewer columns, a "
     "pipe gets all.",
     "status": "For CI. Progress goes to standard error. The command waits during a pause. It exits with 1 after a stall or an abort, and as soon as "
@@ -62,7 +64,8 @@ TEXTS = {
     "set": "`head` is the head's group. A spec in which every named container has the image already is refused, and so is an unknown group, with the names of "
     "those that exist.",
     "logs": "Without `--raw` escapes for a terminal are removed. Without `-f` the logs follow one another, with `-f` their lines mix. The log of a pod "
-    "that was deleted is gone. The logs of replicas come from the files that Ray names; `-f` and `--tail` apply, `--since` and `-p` do "
+    "that was deleted is gone: of a cluster that an upgrade left behind, the error names when, and `--bundle FILE` reads the last 2000 lines of each "
+    "container that `raybus bundle` kept, without a cluster and with the same options but `-f`, `--since`, `-p`, `--app` and `--deployment`. The logs of replicas come from the files that Ray names; `-f` and `--tail` apply, `--since` and `-p` do "
     "not. [Security](how-to/security.md#check-the-rights-in-kubernetes) lists the rights.",
     "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it. The outcome is that of the upgrade to "
     "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
@@ -75,7 +78,7 @@ TEXTS = {
     "is not UTF-8). A warning and a failure have a remedy and a page of this documentation. Only a failure yields exit code 1. In JSON each "
     "check has `name`, `state`, `text`, `remedy`, `category` and `hint`.",
     "migrate": "[Migrate from KubeRay](migration.md) describes the next steps.",
-    "bundle": "",
+    "bundle": "It keeps the logs of 40 Ray pods at most, heads first, the last 2000 lines and 2 MiB of each container; `unseen.txt` names the others.",
     "completion": "",
     "version": "",
 }
@@ -104,6 +107,18 @@ SHOWN = {
     "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
 """Commands and what they print, as recorded by the tests."""
+PICTURES = {
+    "get": (
+        "get-rayservice",
+        "The tree of a RayService during an upgrade in steps, with the share of the traffic as a bar",
+    ),
+    "list": ("list", "Tables of RayServices and RayClusters"),
+    "plan": ("plan", "The cost of a change, by strategy"),
+    "history": ("history", "The revisions of a RayService with image and outcome"),
+    "explain": ("explain", "Three blocking issues, each with its remedy and a command"),
+    "doctor": ("doctor", "The checks of an installation by category"),
+}
+"""Pictures of terminals, made by the tests, with their texts for readers without images."""
 
 
 def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -119,6 +134,9 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     parts = [f"## raybus {verb}\n"]
     if TEXTS[verb]:
         parts.append(f"{TEXTS[verb]}\n")
+    if verb in PICTURES:
+        name, text = PICTURES[verb]
+        parts.append(f"![{text}](images/cli-{name}.svg)\n")
     parts.append(f"```text\n{_help(verb, monkeypatch)}\n```\n")
     for command, file in SHOWN.get(verb, []):
         parts.append(f"```console\n$ {command}\n{(RECORDED / file).read_text().strip()}\n```\n")

@@ -60,7 +60,10 @@ from support.builders.snapshots import (
 from support.docs import outputs
 from support.fakes.kube import FakeKube
 from support.golden import Golden
+from support.terminal import svg_of
+from unit.cli import test_stream_recordings
 
+IMAGES: Final = Path(__file__).parents[3] / "docs" / "images"
 WIDTHS: Final = (60, 80, 160)
 CASES: Final = {
     "get-rayservice": ("get rayservice demo", "tree"),
@@ -86,8 +89,8 @@ CASES: Final = {
     "version": ("version", "version"),
 }
 """The command line, and the schema of its data."""
-ELSEWHERE: Final = {"logs", "events", "dashboard", "bundle", "demo", "cluster", "images", "up", "completion"}
-"""Verbs that print a stream, a page, a file or a script: their own tests record them."""
+ELSEWHERE: Final = {*test_stream_recordings.COMMANDS, "dashboard", "bundle", "images", "completion"}
+"""Verbs that print a stream, or a page, a file, an image or a script: their own tests record them."""
 STALLED: Final = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node")
 NO_NODE: Final = {
     "conditions": [
@@ -99,6 +102,9 @@ NO_NODE: Final = {
         }
     ]
 }
+PICTURES: Final = {"get-rayservice", "list", "explain", "plan", "doctor", "history"}
+"""Cases with a picture in the documentation."""
+PICTURE_WIDTH: Final = 100
 ESCAPE: Final = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -305,6 +311,14 @@ def test_it_prints_as_recorded(case: str, golden: Golden, monkeypatch: pytest.Mo
         if form != "text":
             found += [f"$ raybus {CASES[case][0]} -o {form}\n{typed(case, '-o', form).output}"]
     golden.check(f"cli/recorded/{case}.txt", "\n".join(found))
+
+
+def test_its_picture_is_that_of_the_documentation(case: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case not in PICTURES:
+        return
+    found = svg_of(f"raybus {CASES[case][0]}", on_terminal(case, monkeypatch, PICTURE_WIDTH), width=PICTURE_WIDTH)
+    assert set(re.findall(r"https?://[^\s\"')]+", found)) == {"http://www.w3.org/2000/svg"}, "it loads nothing"
+    Golden(root=IMAGES, update=golden.update).check(f"cli-{case}.svg", found)
 
 
 def test_its_data_has_the_schema_of_the_documentation(case: str) -> None:

@@ -16,10 +16,10 @@ from common.version import VERSION
 from crd_generator import definitions
 from crd_generator.schema import Schema
 from nats_admin import certificates
-from raybus_cli.doctor import checks, picture
+from raybus_cli.doctor import checks, picture, prerequisites
 from raybus_cli.doctor.check import Category, CheckState
 from raybus_cli.doctor.checks import SERVICES
-from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
+from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Watching, Workload
 from support.builders.snapshots import NOW, a_condition, a_ready_service, a_service
 from support.golden import Golden
 from support.terminal import text_of
@@ -28,6 +28,7 @@ SERVER = certificates.new_server(
     certificates.new_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
 ).certificate
 
+TEAM_A, TEAM_B = frozenset({"team-a"}), frozenset({"team-b"})
 STALLED = a_service(a_condition("UpgradeStalled", reason="PodsNotStarting", message="no GPU"))
 
 
@@ -98,6 +99,12 @@ def test_an_installation_that_is_well(golden: Golden) -> None:
     assert {each.hint for each in found} == {None}
     assert list(dict.fromkeys(each.category for each in found)) == list(Category)
     golden.check("cli/doctor.txt", text_of(picture.draw(found)))
+
+
+def test_kuberay_in_namespaces_of_its_own_is_a_note() -> None:
+    found = prerequisites.kuberay(_well(kuberay=[Watching("ray/op", TEAM_B)], watch_namespaces=TEAM_A))
+    text = "runs in ray/op and watches team-b; raybus watches team-a"
+    assert (found.state, found.text, found.remedy) == (CheckState.OK, text, "")
 
 
 def _old_crd() -> Facts:
@@ -198,7 +205,28 @@ def _one_lease_more() -> list[Lease]:
             id="a class that nobody serves",
         ),
         pytest.param(
-            lambda: _well(kuberay=["ray/op"]), "KubeRay", CheckState.WARNING, "runs in ray/op", id="KubeRay beside"
+            lambda: _well(kuberay=[Watching("ray/op")], watch_namespaces=TEAM_A),
+            "KubeRay",
+            CheckState.WARNING,
+            "runs in ray/op",
+            id="KubeRay beside, for all namespaces",
+        ),
+        pytest.param(
+            lambda: _well(kuberay=[Watching("ray/op", TEAM_A)]),
+            "KubeRay",
+            CheckState.WARNING,
+            "runs in ray/op and watches team-a",
+            id="raybus for all namespaces",
+        ),
+        pytest.param(
+            lambda: _well(
+                kuberay=[Watching("ray/op", TEAM_A), Watching("far/op", TEAM_B)],
+                watch_namespaces=TEAM_A | frozenset({"team-c"}),
+            ),
+            "KubeRay",
+            CheckState.WARNING,
+            "runs in ray/op and watches team-a",
+            id="a common namespace with one of two",
         ),
         pytest.param(
             lambda: _well(rights=[Right(subject="watcher", verb="watch", resource="pods", group="", is_allowed=False)]),

@@ -12,7 +12,7 @@ import yaml
 from crd_generator import definitions
 from raybus_cli.doctor import picture, prerequisites, survey
 from raybus_cli.doctor.check import CheckState
-from raybus_cli.doctor.facts import Facts, Right, StorageClass
+from raybus_cli.doctor.facts import Facts, Right, StorageClass, Watching
 from support.golden import Golden
 from support.terminal import text_of
 
@@ -78,7 +78,7 @@ def test_a_cluster_that_is_fit(golden: Golden) -> None:
             lambda: _fit(storage_classes=[]), "storage class", CheckState.WARNING, "there is none", id="no class"
         ),
         pytest.param(
-            lambda: _fit(kuberay=["ray-system/kuberay-operator"]),
+            lambda: _fit(kuberay=[Watching("ray-system/kuberay-operator")]),
             "KubeRay",
             CheckState.WARNING,
             "runs in ray-system/kuberay-operator",

@@ -1,6 +1,5 @@
 """`raybus get` and `raybus list` as a user types them, on an API server in memory."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from io import StringIO
@@ -18,13 +17,10 @@ from raybus_cli import main
 from raybus_cli.access import kubeconfig, session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion import cli as completion
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output
 from raybus_cli.reading.snapshot import ClusterSnapshot
-from raybus_cli.show import cluster_picture, cluster_tree, frame, listing, watching
-from raybus_cli.show.frame import Frame
+from raybus_cli.show import cluster_picture, cluster_tree, frame
 from support.builders import snapshots
-from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_pod, an_event, at_rest, in_steps
+from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod, an_event, at_rest, in_steps
 from support.fakes.kube import FakeKube
 from support.golden import Golden
 from support.terminal import text_of
@@ -240,91 +236,3 @@ def test_colours_are_for_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPa
     assert "\x1b" not in shown(is_terminal=False)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[36m" not in shown(is_terminal=True)
-
-
-class _Reads:
-    """Some reads, one after another; then the user interrupts."""
-
-    def __init__(self, *frames: Frame) -> None:
-        self._left = list(frames)
-
-    async def __call__(self) -> Frame:
-        if not self._left:
-            raise KeyboardInterrupt
-        return self._left.pop(0)
-
-
-def _tables(*found: listing.Listing) -> _Reads:
-    frames: list[Frame] = []
-    for each in found:
-        before = frames[-1].items if frames else []
-        frames.append(frame.of_listing(each, wide=False, all_namespaces=False, before=before))
-    return _Reads(*frames)
-
-
-@pytest.fixture
-def listings() -> list[listing.Listing]:
-    """A service that is upgraded, a moment without a change, and its deletion."""
-    rest, moving = at_rest().service, in_steps().service
-    later = NOW.replace(minute=NOW.minute + 1)
-    return [
-        listing.build([rest], [], now=NOW),
-        listing.build([rest], [], now=later),
-        listing.build([moving], [], now=later),
-        listing.build([], [], now=later),
-        listing.build([], [], now=later),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("output", "lines"),
-    [
-        (Output.TEXT, ["NAME PHASE", "demo Ready", "demo Upgrading", "demo Deleted"]),
-        (Output.NAME, ["rayservice.ray.io/demo"] * 3),
-    ],
-)
-def test_a_pipe_gets_a_line_for_each_change(
-    output: Output,
-    lines: list[str],
-    listings: list[listing.Listing],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(watching.follow(_tables(*listings), output))
-    assert [" ".join(line.split()[:2]) for line in capsys.readouterr().out.splitlines()] == lines
-
-
-def test_a_program_gets_a_document_for_each_change(
-    listings: list[listing.Listing], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(watching.follow(_tables(*listings), Output.JSON))
-    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["kind"], each["name"], each["phase"]) for each in documents] == [
-        ("RayService", "demo", phase) for phase in ("Ready", "Upgrading", "Deleted")
-    ]
-
-
-def test_a_tree_that_only_ages_is_one_document(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0)
-    later = NOW.replace(minute=NOW.minute + 1)
-    frames = [frame.of_trees([in_steps()], now=now, wide=False) for now in (NOW, later)]
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(watching.follow(_Reads(*frames), Output.JSON))
-    assert len(capsys.readouterr().out.splitlines()) == 1
-
-
-def test_a_terminal_gets_a_live_table(listings: list[listing.Listing], monkeypatch: pytest.MonkeyPatch) -> None:
-    file = StringIO()
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0)
-    monkeypatch.setattr(printing, "console", lambda: Console(file=file, force_terminal=True, width=80))
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(watching.follow(_tables(*listings), Output.TEXT))
-    shown = file.getvalue()
-    assert all(text in shown for text in ("Ready", "Upgrading", "No resources found.", "\x1b[?25h"))
-    assert GREEN not in shown

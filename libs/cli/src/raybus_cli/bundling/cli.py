@@ -24,9 +24,10 @@ def bundle(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Write a tar.gz for a bug report: the RayService, what belongs to it, and raybus with its logs.
+    """Write a tar.gz for a bug report: the RayService, what belongs to it, and the logs of its pods and of raybus.
 
-    It holds no Secret and no value of an environment variable; check it before you send it.
+    It holds no Secret and no value of an environment variable; the logs lose passwords of known forms only. Check it
+    before you send it. 'raybus logs NAME --bundle FILE' reads the logs of its pods.
 
     Examples:
     $ raybus bundle demo

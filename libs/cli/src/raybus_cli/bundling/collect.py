@@ -1,4 +1,4 @@
-"""Collects what a bug report needs: the RayService and all that belongs to it, and raybus itself with its logs.
+"""Collects what a bug report needs: the RayService and all that belongs to it with its logs, and raybus itself with its logs.
 
 Secrets are never asked for. What the caller may not see is noted in `unseen.txt`.
 """
@@ -13,6 +13,7 @@ import yaml
 
 from common import errors, labels, names
 from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import (
     CONTROLLER_REVISION,
@@ -30,7 +31,8 @@ from common.kube.resources import (
 from common.ray import owner
 from common.upgrade import weighted_route
 from common.version import VERSION
-from raybus_cli.bundling import redact
+from raybus_cli.bundling import kept_logs, redact
+from raybus_cli.bundling.kept_logs import KeptLog
 from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.survey import DEPLOYMENT, STATEFUL_SET
 from raybus_cli.reading import reader
@@ -52,10 +54,13 @@ async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, n
     clusters = await found.all(RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks)
     await found.all(SERVICE, namespace, "services.yaml", selector=marks)
     await found.all(CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks)
+    pods: list[Json] = []
     for cluster in (str(each["metadata"]["name"]) for each in clusters):
         mark = f"{labels.CLUSTER}={cluster}"
-        for resource in (POD, CONTROLLER_REVISION, SERVICE):
+        pods += await found.all(POD, namespace, f"{cluster}/{POD.plural}.yaml", selector=mark)
+        for resource in (CONTROLLER_REVISION, SERVICE):
             await found.all(resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark)
+    await _of_ray(found, service, pods, now=now)
     await found.one(HTTP_ROUTE, namespace, weighted_route.name_of(service), "httproute.yaml")
     await found.one(GATEWAY, namespace, names.gateway(name), "gateway.yaml")
     for resource in (EVENT, QUOTA, ENDPOINT_SLICE):
@@ -82,11 +87,47 @@ def archive(files: Files, folder: str, *, now: datetime) -> bytes:
     return buffer.getvalue()
 
 
+async def _of_ray(found: "_Collector", service: RayService, pods: list[Json], *, now: datetime) -> None:
+    """Keep the logs of Ray's pods, heads first, and their index."""
+    meta, status = service.metadata, service.status
+    heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
+    found.unseen += [
+        f"log of {pod['metadata']['name']}: only those of {kept_logs.MOST_PODS} pods are kept"
+        for pod in heads_first[kept_logs.MOST_PODS :]
+    ]
+    kept = [
+        KeptLog(
+            cluster=_mark(pod, labels.CLUSTER),
+            pod=str(pod["metadata"]["name"]),
+            node_type=_mark(pod, labels.NODE_TYPE),
+            group=_mark(pod, labels.GROUP),
+            container=container,
+            file=file,
+        )
+        for pod in heads_first[: kept_logs.MOST_PODS]
+        for container, file in (await found.logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)).items()
+    ]
+    index = kept_logs.Index(
+        made=now,
+        namespace=meta.namespace,
+        service=meta.name,
+        active=status.active_service_status.ray_cluster_name,
+        pending=status.pending_service_status.ray_cluster_name,
+        lines=LOG_LINES,
+        logs=kept,
+    )
+    found.files[kept_logs.INDEX] = msgspec.json.encode(index).decode() + "\n"
+
+
+def _mark(pod: Json, label: str) -> str:
+    return str(cast("Json", pod["metadata"].get("labels") or {}).get(label, ""))
+
+
 async def _of_raybus(found: "_Collector", namespace: str) -> None:
     for resource in (DEPLOYMENT, STATEFUL_SET, LEASE, EVENT):
         await found.all(resource, namespace, f"raybus/{resource.plural}.yaml")
     for pod in await found.all(POD, namespace, "raybus/pods.yaml", selector=PART_OF):
-        await found.logs(namespace, pod)
+        await found.logs(namespace, pod, "raybus", timestamps=True)
 
 
 class _Collector:
@@ -120,16 +161,19 @@ class _Collector:
             self.files[path] = yaml.safe_dump_all([redact.obj(each) for each in items], sort_keys=False)
         return items
 
-    async def logs(self, namespace: str, pod: Json) -> None:
-        """Read the end of the log of each container of a pod."""
+    async def logs(self, namespace: str, pod: Json, folder: str, *, timestamps: bool) -> dict[str, str]:
+        """Read the end of the log of each container of a pod; return the path of each, by container."""
         name, containers = str(pod["metadata"]["name"]), [str(each["name"]) for each in pod["spec"]["containers"]]
+        paths: dict[str, str] = {}
         for container in containers:
-            query = {"container": container, "tailLines": str(LOG_LINES), "timestamps": "true"}
+            query = {"container": container, "tailLines": str(LOG_LINES), "limitBytes": str(kept_logs.LARGEST_LOG)}
+            query |= {"timestamps": "true"} if timestamps else {}
             try:
                 answer = await self._kube.request("GET", POD.path(namespace, name, "log"), query=query)
             except errors.RaybusError as problem:
                 self.unseen.append(f"log of {name}, container {container}: {problem}")
                 continue
             lines = answer.decode(errors="replace").splitlines(keepends=True)
-            path = f"raybus/{name}.log" if len(containers) == 1 else f"raybus/{name}.{container}.log"
-            self.files[path] = "".join(redact.text(line) for line in lines)
+            paths[container] = f"{folder}/{name}.log" if len(containers) == 1 else f"{folder}/{name}.{container}.log"
+            self.files[paths[container]] = "".join(redact.text(line) for line in lines)
+        return paths

@@ -11,20 +11,22 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from common import errors
 from common.kube.client import KubeClient
 from localcluster.driver import DriverName
 from localcluster.progress import duration
+from raybus_cli.access import problems
 from raybus_cli.demo import demo_cluster, late_gateway, receipt
 from raybus_cli.demo.demo_cluster import Cluster, Gateway
 from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.late_gateway import LateGateway
 from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Receipt
 from raybus_cli.demo.scenario import DemoOptions, Scenario, Strategy
 from raybus_cli.demo.view import View
 from raybus_cli.demo.watching import NAMESPACE, SERVICE
+from raybus_cli.output import printing
 
 
 class Output(StrEnum):
@@ -50,6 +52,10 @@ def demo(
     strategy: Annotated[
         Strategy, typer.Option(help="Move the traffic at once, or in steps through a Gateway (driver built).")
     ] = Strategy.BLUE_GREEN,
+    gateway: Annotated[
+        bool,
+        typer.Option(help="With --keep also add Envoy Gateway, for upgrades in steps (driver built)."),
+    ] = True,
     requests: Annotated[int, typer.Option(min=1, help="Least number of short requests.")] = 3000,
     rate: Annotated[
         float,
@@ -68,27 +74,32 @@ def demo(
     began = time.monotonic()
     try:
         plan = DemoOptions(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
-        outcome = _run(driver, name, kubeconfig, plan=plan, keep=keep, began=began)
+        in_steps, is_kept = strategy is Strategy.INCREMENTAL, keep and driver != DriverName.KUBECONFIG
+        when = demo_cluster.gateway_for(in_steps=in_steps, is_kept=is_kept, wanted=gateway)
+        outcome = _run(driver, name, kubeconfig, plan=plan, gateway=when, keep=keep, began=began)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(1) from problem
+        raise typer.Exit(problems.exit_code(problem)) from problem
     as_json = msgspec.json.format(msgspec.json.encode(outcome)).decode()
     if save is not None:
         save.write_text(as_json + "\n")
     if output is Output.JSON:
         typer.echo(as_json)
     else:
-        Console().print(receipt.render(outcome))
-    typer.echo(next_steps(name, kubeconfig, is_kept=keep or driver == "kubeconfig"), err=True)
+        printing.show(receipt.render(outcome))
+    is_there = keep or driver == "kubeconfig"
+    has_gateway = is_there and kubeconfig is None and _has_gateway(name)
+    typer.echo(next_steps(name, kubeconfig, is_kept=is_there, has_gateway=has_gateway), err=True)
     raise typer.Exit(0 if outcome.ok else 1)
 
 
-def next_steps(name: str | None, kubeconfig: Path | None, *, is_kept: bool) -> str:
+def next_steps(name: str | None, kubeconfig: Path | None, *, is_kept: bool, has_gateway: bool = False) -> str:
     """Return the commands that a user types next."""
     if not is_kept:
         return "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus dashboard'."
     which = f" --name {shlex.quote(name)}" if name else ""
     path = shlex.quote(str(kubeconfig)) if kubeconfig else f"$(raybus cluster kubeconfig{which})"
+    more = ["Upgrade it in steps:", f"  raybus cluster kubectl{which} -- apply -k deploy/demo/incremental-v1"]
     removal = [] if kubeconfig else ["Remove it:", f"  raybus cluster down{which}"]
     return "\n".join(
         [
@@ -97,41 +108,48 @@ def next_steps(name: str | None, kubeconfig: Path | None, *, is_kept: bool) -> s
             "  raybus list -A",
             f"  raybus get rayservice {SERVICE} -n {NAMESPACE} -w",
             f"  raybus dashboard -n {NAMESPACE}",
+            *(more if has_gateway else []),
             *removal,
         ]
     )
 
 
 def _run(
-    driver: str, name: str | None, kubeconfig: Path | None, *, plan: DemoOptions, keep: bool, began: float
+    driver: str,
+    name: str | None,
+    kubeconfig: Path | None,
+    *,
+    plan: DemoOptions,
+    gateway: Gateway,
+    keep: bool,
+    began: float,
 ) -> Receipt:
     # The first answer needs no gateway: a node that is built here gets it while that answer is on its way.
-    is_stepwise = plan.strategy is Strategy.INCREMENTAL
     archives = [] if driver == "kubeconfig" else asyncio.run(demo_cluster.prepare(driver))
-    gateway = Gateway.LATER if is_stepwise else Gateway.NONE
     cluster = demo_cluster.start_cluster(driver, name, kubeconfig, gateway=gateway, images=archives)
     try:
         if archives:
             demo_cluster.load_images(archives, name)
         kubectl = Kubectl(binary=_kubectl(name), kubeconfig=cluster.kubeconfig)
-        return asyncio.run(_perform(plan, kubectl, cluster, began))
+        is_late = gateway is Gateway.LATER and cluster.driver == DriverName.BUILT
+        return asyncio.run(_perform(plan, kubectl, cluster, began, is_late=is_late))
     finally:
         if not keep and driver != "kubeconfig":
             demo_cluster.remove_cluster(name)
 
 
-async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began: float) -> Receipt:
+async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began: float, *, is_late: bool) -> Receipt:
     view = View()
     kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="raybus-demo")
     try:
         scenario = Scenario(plan, kubectl, kube, view)
-        is_late = plan.strategy is Strategy.INCREMENTAL and cluster.driver == DriverName.BUILT
+        in_steps = plan.strategy is Strategy.INCREMENTAL
         adding = (
             late_gateway.adding(late_gateway.command(cluster.driver, cluster.name)) if is_late else nullcontext(None)
         )
         async with adding as late:
             with view.drawing():
-                if plan.strategy is Strategy.INCREMENTAL and late is None:
+                if in_steps and late is None:
                     await scenario.wait_for_gateway(None)
                 await scenario.install()
                 typer.echo(await kubectl.run("get", "pods", "-n", "raybus"), err=True)
@@ -139,12 +157,22 @@ async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began:
                 answer = await scenario.first_answer()
                 seconds = round(time.monotonic() - began, 1)
                 typer.echo(f"First answer of the model after {duration(seconds)}: {answer}", err=True)
-                if late is not None:
+                if in_steps and late is not None:
                     await scenario.wait_for_gateway(late)
                 receipt = await scenario.upgrade()
+                if not in_steps and late is not None:
+                    await _completed(scenario, late)
         return msgspec.structs.replace(receipt, first_answer_seconds=seconds)
     finally:
         await kube.close()
+
+
+async def _completed(scenario: Scenario, late: LateGateway) -> None:
+    """Wait for a gateway that only the user's next upgrades need; without it the demo is complete, too."""
+    try:
+        await scenario.wait_for_gateway(late)
+    except errors.RaybusError as problem:
+        typer.echo(f"Upgrades in steps need a gateway: {problem}; 'raybus cluster up --gateway' adds one.", err=True)
 
 
 def _manifests() -> Path:
@@ -152,6 +180,15 @@ def _manifests() -> Path:
         if (folder / "deploy" / "demo" / "v1").is_dir():
             return folder / "deploy"
     raise errors.InvalidSpec("deploy/demo is not here; run this command in a checkout of raybus")
+
+
+def _has_gateway(name: str | None) -> bool:
+    """Return whether the local cluster has a GatewayClass."""
+    from localcluster import record  # noqa: PLC0415  (only a local cluster has a record)
+    from localcluster.settings import Settings  # noqa: PLC0415  (as above)
+
+    known = record.read(Settings.from_environment().layout(name))
+    return known is not None and known.gateway
 
 
 def _kubectl(name: str | None) -> Path:

@@ -38,6 +38,16 @@ class Gateway(StrEnum):
     """Only the CRDs, for a gateway that is added to the running cluster."""
 
 
+def gateway_for(*, in_steps: bool, is_kept: bool, wanted: bool) -> Gateway:
+    """Return when a demo's cluster gets a gateway: one that is kept has it too, for upgrades in steps that the user tries next.
+
+    The first answer never waits for it. Raises `InvalidSpec` for an upgrade in steps without one.
+    """
+    if in_steps and not wanted:
+        raise errors.InvalidSpec("--no-gateway excludes --strategy incremental, which moves the traffic by a Gateway")
+    return Gateway.LATER if wanted and (in_steps or is_kept) else Gateway.NONE
+
+
 def start_cluster(
     driver: str,
     name: str | None,

@@ -90,6 +90,15 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     is_allowed: bool | None
 
 
+class Watching(msgspec.Struct, frozen=True):
+    """An operator that runs, and the namespaces that it watches."""
+
+    place: str
+    """Its namespace and name."""
+    namespaces: frozenset[str] = frozenset()
+    """Empty for all, and where they are unknown."""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that the checks are made from."""
 
@@ -108,8 +117,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ray_services: list[RayService] | None = None
     asked_classes: frozenset[str] = frozenset()
     """The classes that RayServices name."""
-    kuberay: list[str] | None = None
-    """Where KubeRay runs, as `namespace/name`."""
+    kuberay: list[Watching] | None = None
+    """The operators of KubeRay that run."""
+    watch_namespaces: frozenset[str] = frozenset()
+    """The namespaces that raybus watches; empty for all, and where they are unknown."""
     rights: list[Right] = []
     has_admission_policies: bool | None = None
     storage_classes: list[StorageClass] | None = None

@@ -7,7 +7,7 @@ from common.api.opaque import Json
 from crd_generator import definitions as crds
 from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
-from raybus_cli.doctor.facts import Facts
+from raybus_cli.doctor.facts import Facts, Watching
 
 OLDEST: Final = (1, 27)
 """The oldest minor version of Kubernetes that raybus is tried with."""
@@ -104,20 +104,34 @@ def gateways(facts: Facts) -> Check:
 
 
 def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
-    """Check that KubeRay's operator does not run in the same cluster."""
+    """Check that KubeRay's operator does not watch the namespaces of raybus."""
+    name = "KubeRay"
     if facts.kuberay is None:
-        return Check(name="KubeRay", state=CheckState.UNKNOWN, text="you may not read Deployments of all namespaces")
-    if facts.kuberay:
-        text = f"runs in {', '.join(facts.kuberay)}"
-        remedy = (
-            "two operators on the same objects overwrite each other unless they share the leader Lease: scale one to 0"
-            if is_installed
-            else "take it over: 'raybus migrate check', then deploy/overlays/migration"
-        )
-        return Check(name="KubeRay", state=CheckState.WARNING, text=text, remedy=remedy)
-    return Check(
-        name="KubeRay", state=CheckState.OK, text="does not run beside raybus" if is_installed else "does not run"
+        return Check(name=name, state=CheckState.UNKNOWN, text="you may not read Deployments of all namespaces")
+    if not facts.kuberay:
+        text = "does not run beside raybus" if is_installed else "does not run"
+        return Check(name=name, state=CheckState.OK, text=text)
+    shared = [each for each in facts.kuberay if not _is_apart(each, facts.watch_namespaces)]
+    if not shared:
+        text = f"{_running(facts.kuberay)}; raybus watches {', '.join(sorted(facts.watch_namespaces))}"
+        return Check(name=name, state=CheckState.OK, text=text)
+    remedy = (
+        "two operators on the same objects overwrite each other unless they share the leader Lease: scale one to 0, "
+        "or give each its own namespaces"
+        if is_installed
+        else "take it over: 'raybus migrate check', then deploy/overlays/migration"
     )
+    return Check(name=name, state=CheckState.WARNING, text=_running(shared), remedy=remedy)
+
+
+def _is_apart(found: Watching, ours: frozenset[str]) -> bool:
+    """Return whether an operator and raybus certainly watch no common namespace."""
+    return bool(found.namespaces and ours) and not found.namespaces & ours
+
+
+def _running(found: list[Watching]) -> str:
+    scopes = (f" and watches {', '.join(sorted(each.namespaces))}" if each.namespaces else "" for each in found)
+    return f"runs in {', '.join(f'{each.place}{scope}' for each, scope in zip(found, scopes, strict=True))}"
 
 
 def rights(facts: Facts) -> Iterator[Check]:

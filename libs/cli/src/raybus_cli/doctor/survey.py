@@ -11,11 +11,11 @@ from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import nkeys
 from common.bus.access import ConfigMap
-from common.kube.client import KubeClient
+from common.kube.client import Kube, KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
-from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, StorageClass, Workload
+from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, StorageClass, Watching, Workload
 
 T = TypeVar("T")
 DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")
@@ -74,11 +74,12 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
     """Return the facts of the installation in a namespace."""
     servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, nkeys.SERVERS))
     services = await _all(kube, RAY_SERVICE, RayService, None)
+    deployments = await _all(kube, DEPLOYMENT, Workload, namespace)
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),
         definitions=await _definitions(kube),
-        deployments=await _all(kube, DEPLOYMENT, Workload, namespace),
+        deployments=deployments,
         stateful_sets=await _all(kube, STATEFUL_SET, Workload, namespace),
         leases=await _all(kube, LEASE, Lease, namespace),
         certificates=_certificates(servers),
@@ -87,6 +88,7 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
         ray_services=services,
         asked_classes=_asked_classes(services),
         kuberay=await _kuberay(kube),
+        watch_namespaces=await watch_namespaces(kube, deployments or []),
         rights=await _rights(kube, namespace),
     )
 
@@ -169,12 +171,26 @@ def _class_of(service: RayService) -> str:
     return str(options.get("gatewayClassName") or "")
 
 
-async def _kuberay(kube: KubeClient) -> list[str] | None:
+async def _kuberay(kube: KubeClient) -> list[Watching] | None:
     found = await _all(kube, DEPLOYMENT, Workload, None)
     if found is None:
         return None
-    running = [each.metadata for each in operators.kuberay(found) if each.status.ready_replicas]
-    return [f"{each.namespace}/{each.name}" for each in running]
+    running = [operators.of(each) for each in operators.kuberay(found)]
+    return [Watching(each.place, each.namespaces) for each in running if each.is_running]
+
+
+async def watch_namespaces(kube: Kube, deployments: list[Workload]) -> frozenset[str]:
+    """Return the namespaces that the watcher of an installation has in its environment; empty where they are unknown."""
+    found = next((each for each in deployments if each.metadata.name == "watcher"), None)
+    if found is None:
+        return frozenset()
+    environment: dict[str, str] = {}
+    for name in operators.sources(found):
+        body = await _unless_hidden(kube.get(CONFIG_MAP, found.metadata.namespace, name))
+        if body is None:
+            return frozenset()
+        environment |= msgspec.json.decode(body, type=ConfigMap).data
+    return operators.of(found, environment).namespaces
 
 
 async def _rights(kube: KubeClient, namespace: str) -> list[Right]:

@@ -1,6 +1,8 @@
 """`raybus logs`: the options, the objects that are read to find the logs, and the exit code."""
 
+import contextlib
 import sys
+from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -8,17 +10,20 @@ import typer
 
 from common import errors, labels
 from common.api.core import Pod
-from common.api.meta import Items
+from common.api.meta import Items, rfc3339
 from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
 from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
 from common.ray.view import dashboard_service
-from raybus_cli.access import session
+from raybus_cli.access import problems, session
+from raybus_cli.bundling import kept_logs
+from raybus_cli.bundling.kept_logs import Archive
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.completion.targets import TargetArgument
-from raybus_cli.logs import replicas, selection
+from raybus_cli.logs import bundled, gone, replicas, selection
 from raybus_cli.logs.lines import Form
 from raybus_cli.logs.reading import Reader
 from raybus_cli.logs.selection import Choice, Extent, Log
@@ -48,6 +53,9 @@ def logs(
     since: Annotated[str | None, typer.Option("--since", help="Start at this age: 10m, 90s.")] = None,
     tail: Annotated[int | None, typer.Option("--tail", help="Last lines of each log; default: all.", min=0)] = None,
     previous: Annotated[bool, typer.Option("--previous", "-p", help="The log before the last restart.")] = False,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="Read from an archive of 'raybus bundle', without a cluster.")
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Keep colors and escapes; not on a terminal.")] = False,
     output: LinesOption = Output.TEXT,
     namespace: NamespaceOption = None,
@@ -62,8 +70,8 @@ def logs(
     Examples:
     $ raybus logs demo --workers -f --tail 20
     $ raybus logs demo --app chat -n serving
+    $ raybus logs demo --cluster pending --bundle raybus-bundle-demo.tar.gz
     """
-    place = session.where(kubeconfig, context, namespace)
     try:
         extent = Extent(follow=follow, since=selection.since(since), tail=tail, previous=previous)
         choice = Choice(
@@ -79,8 +87,13 @@ def logs(
         )
         selection.check(choice, extent, target)
         selection.check_raw(raw, is_terminal=sys.stdout.isatty())
-    except errors.InvalidSpec as problem:
+        if bundle is not None:
+            bundled.check(choice, extent)
+            _print_bundled(kept_logs.read(bundle), target, choice, tail, is_raw=raw, output=output)
+            return
+    except (errors.InvalidSpec, errors.Rejected) as problem:
         session.fail(problem)
+    place = session.where(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> int:
         found = await _find(kube, place.namespace, target, choice, extent)
@@ -91,12 +104,23 @@ def logs(
     raise SystemExit(1 if session.run(place, work) else 0)
 
 
+def _print_bundled(
+    archive: Archive, target: Target, choice: Choice, tail: int | None, *, is_raw: bool, output: Output
+) -> None:
+    found = bundled.select(archive, target, choice)
+    index = archive.index
+    _report(f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines of each log")
+    form = Form(is_prefixed=len(found) > 1 or choice.every, is_raw=is_raw, is_json=output is Output.JSON)
+    for chunk in bundled.rendered(archive, found, form, tail):
+        _write(chunk)
+
+
 async def _find(kube: KubeClient, namespace: str, target: Target, choice: Choice, extent: Extent) -> list[Log]:
     name = target.name
     if target.resource is RAY_SERVICE:
         name = await _cluster_of(kube, namespace, target, choice)
     if choice.is_of_serve or target.resource is RAY_CLUSTER:
-        cluster = msgspec.json.decode(await kube.get(RAY_CLUSTER, namespace, name), type=RayCluster)
+        cluster = await _there(kube, namespace, name)
         if choice.is_of_serve:
             return await _of_serve(kube, namespace, dashboard_service(cluster), choice, extent)
     body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: name}))
@@ -109,10 +133,23 @@ async def _cluster_of(kube: KubeClient, namespace: str, target: Target, choice: 
     if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
         body = await kube.list(RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name)))
         known = [each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items]
+        if choice.cluster not in known and (problem := gone.problem(choice.cluster or "", [service])) is not None:
+            raise problem
     name = selection.cluster(service, choice.cluster, known)
     if choice.cluster is None and name != service.status.active_service_status.ray_cluster_name:
         _report(f"no cluster is active yet; these are the logs of the pending one, {name}")
     return name
+
+
+async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
+    """Read a RayCluster; of one that is gone, raise since when, where a RayService knows it."""
+    try:
+        return await reader.cluster(kube, namespace, name)
+    except problems.NoSuchObject as problem:
+        services: list[RayService] = []
+        with contextlib.suppress(errors.RaybusError):
+            services = await reader.listed(kube, RAY_SERVICE, RayService, namespace, "")
+        raise gone.problem(name, services) or problem from problem
 
 
 async def _of_serve(kube: KubeClient, namespace: str, service: str, choice: Choice, extent: Extent) -> list[Log]:

@@ -59,6 +59,11 @@ async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
     return await _object(kube, RAY_SERVICE, RayService, namespace, name)
 
 
+async def cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
+    """Read the RayCluster itself; raise `NoSuchObject` when there is none."""
+    return await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
+
+
 async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace: str, name: str) -> T:
     try:
         body = await kube.get(resource, namespace, name)
@@ -71,7 +76,7 @@ async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace
 
 async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSnapshot:
     """Read a RayCluster, its pods and its RayService; raise `NoSuchObject` when there is no such cluster."""
-    found = await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
+    found = await cluster(kube, namespace, name)
     reader, origin = _Reader(kube, namespace), snapshots.origin(found)
     parent = (
         await reader.one(RAY_SERVICE, RayService, origin) if origin and not illegal_name(RAY_SERVICE, origin) else None
@@ -92,12 +97,17 @@ async def listed(kube: KubeClient, resource: Resource, view: type[T], scope: str
     try:
         body = await kube.list(resource, scope, label_selector=selector)
     except errors.Rejected as problem:
-        if not selector:
-            raise
-        raise errors.InvalidSpec(
-            f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, 'tier in (a,b)' or '!canary'"
-        ) from problem
+        raise of_selector(selector, problem) from problem
     return msgspec.json.decode(body, type=Items[view]).items
+
+
+def of_selector(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
+    """Return the problem of a list; a refusal of the selector names the option and its form."""
+    if not selector or not isinstance(problem, errors.Rejected):
+        return problem
+    return errors.InvalidSpec(
+        f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, 'tier in (a,b)' or '!canary'"
+    )
 
 
 async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:

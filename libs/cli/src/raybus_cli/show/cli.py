@@ -7,10 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from common import durations, errors
-from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from raybus_cli.access import problems, session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.names import NameArgument, TargetsArgument
@@ -18,15 +15,16 @@ from raybus_cli.completion.places import ContextOption, KubeconfigOption, Namesp
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 from raybus_cli.reading import kinds, reader
-from raybus_cli.reading.kinds import KINDS, Kind, Target
+from raybus_cli.reading.kinds import KINDS, Target
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import frame, listing, rollout_status, targets, watching
+from raybus_cli.show import frame, rollout_status, sources, targets, watching
+from raybus_cli.show.changes import STARTUP_SECONDS
 from raybus_cli.show.frame import Frame
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
-from raybus_cli.show.watching import POLL_SECONDS
+from raybus_cli.show.sources import Tables, Trees
 
-STARTUP_SECONDS: Final = 60.0
-"""Seconds for which a restarted API server may serve neither kinds nor rights."""
+POLL_SECONDS: Final = 1.0
+"""Seconds between two reads of `status`."""
 REMIND_EVERY: Final = 10.0
 """Seconds after which `status` repeats why it waits."""
 
@@ -63,10 +61,11 @@ def get(
     place = session.where(kubeconfig, context, namespace)
     if asked.tables:
         scope = None if all_namespaces else place.namespace
-        _show_tables(_Tables(asked.tables, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
+        _show_tables(Tables(asked.tables, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
         return
     if watch:
-        session.run(place, lambda kube: watching.follow(lambda: _trees(kube, place, asked.objects, output), output))
+        trees = Trees(place.namespace, asked.objects, wide=output is Output.WIDE)
+        session.run(place, lambda kube: watching.follow(kube, trees, output))
         return
     _show_trees(place, asked.objects, output)
 
@@ -88,7 +87,7 @@ def list_(
     """
     place = session.where(kubeconfig, context, namespace)
     scope = None if all_namespaces else place.namespace
-    _show_tables(_Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
+    _show_tables(Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
 
 
 def status(
@@ -148,57 +147,14 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
 
 
-class _Tables:
-    """Reads tables; remembers the last read, to report what is gone by the next one."""
-
-    def __init__(self, shown: tuple[Kind, ...], scope: str | None, selector: str, *, wide: bool) -> None:
-        self._shown = shown
-        self._scope = scope
-        self._selector = selector
-        self._wide = wide
-        self._before: list[frame.Item] = []
-
-    async def read(self, kube: KubeClient) -> Frame:
-        """Read the objects of each kind."""
-        services: list[RayService] = []
-        clusters: list[RayCluster] = []
-        if kinds.SERVICE in self._shown:
-            services = await reader.listed(kube, RAY_SERVICE, RayService, self._scope, self._selector)
-        if kinds.CLUSTER in self._shown:
-            clusters = await reader.listed(kube, RAY_CLUSTER, RayCluster, self._scope, self._selector)
-        found = listing.build(services, clusters, now=session.now())
-        every = self._scope is None
-        made = frame.of_listing(found, wide=self._wide, all_namespaces=every, before=self._before)
-        self._before = made.items
-        return made
-
-    @property
-    def nothing(self) -> str:
-        """Return what is printed when there is no object."""
-        what = " and ".join(f"no {each.resource.kind}" for each in self._shown)
-        labelled = f" with labels {self._selector}" if self._selector else ""
-        where = f"in namespace {self._scope}; -A shows all namespaces" if self._scope else "in any namespace"
-        return f"N{what[1:]}{labelled} {where}."
-
-
-def _show_tables(tables: _Tables, place: Where, output: Output, *, watch: bool) -> None:
+def _show_tables(tables: Tables, place: Where, output: Output, *, watch: bool) -> None:
     if watch:
-        session.run(place, lambda kube: watching.follow(lambda: tables.read(kube), output))
+        session.run(place, lambda kube: watching.follow(kube, tables, output))
         return
-    found = session.run(place, tables.read)
+    found = session.run(place, lambda kube: tables.read(kube, session.now()))
     _print(found, output)
     if not found.items and output not in {Output.JSON, Output.YAML}:
         printing.message(tables.nothing, err=True)
-
-
-async def _trees(kube: KubeClient, place: Where, objects: Sequence[Target], output: Output) -> Frame:
-    found = [await _read(kube, place.namespace, each) for each in objects]
-    return frame.of_trees(found, now=session.now(), wide=output is Output.WIDE)
-
-
-async def _read(kube: KubeClient, namespace: str, target: Target) -> Snapshot | ClusterSnapshot:
-    read = reader.read if target.kind == kinds.SERVICE else reader.read_cluster
-    return await read(kube, namespace, target.name)
 
 
 def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None:
@@ -209,7 +165,7 @@ def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None
         missing: list[errors.NotFound] = []
         for each in objects:
             try:
-                found.append(await _read(kube, place.namespace, each))
+                found.append(await sources.one(kube, place.namespace, each))
             except problems.NoSuchObject as problem:
                 missing.append(await session.located(kube, problem))
         return frame.of_trees(found, now=session.now(), wide=output is Output.WIDE), missing

@@ -1,7 +1,8 @@
-"""`-w`: reads periodically, and shows a live picture on a terminal, else one line or document for each change."""
+"""`-w`: watches objects, and shows a live picture on a terminal, else one line or document for each change."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
@@ -9,34 +10,85 @@ from rich.live import Live
 from rich.text import Text
 
 from common import errors
+from common.kube.client import KubeClient
 from raybus_cli.access import problems, session
-from raybus_cli.output import printing
+from raybus_cli.output import logs, printing
 from raybus_cli.output.printing import Output
+from raybus_cli.show.changes import Changes
 from raybus_cli.show.frame import Frame, Item
+from raybus_cli.show.sources import Source
 
-POLL_SECONDS: Final = 1.0
-"""Seconds between reads while something is watched."""
-Read = Callable[[], Awaitable[Frame]]
+LULL_SECONDS: Final = 0.1
+"""Least seconds between two frames; a frame that takes longer to make is followed by a pause of that length."""
+RETRY_SECONDS: Final = 1.0
+"""Seconds between reads of an API server that does not answer."""
+REDRAW_SECONDS: Final = 1.0
+"""Seconds after which a terminal shows new ages; that needs no request."""
 
 
-async def follow(read: Read, output: Output) -> None:
-    """Show each read until the user interrupts."""
+async def follow(kube: KubeClient, source: Source, output: Output) -> None:
+    """Show each change until the user interrupts; raise one problem of several."""
+    try:
+        with logs.silenced():
+            async with asyncio.TaskGroup() as group:
+                await _show(kube, source, output, Changes(kube, group, source.problem))
+    except BaseExceptionGroup as met:
+        raise problems.first(met) from met
+
+
+async def _show(kube: KubeClient, source: Source, output: Output, changes: Changes) -> None:
     console = printing.console()
     if console.is_terminal and output in {Output.TEXT, Output.WIDE}:
         with Live(console=console, auto_refresh=False) as live:
-            async for frame in _poll(read):
-                live.update(frame.picture or Text("No resources found.", style="dim"), refresh=True)
+            async with aclosing(_frames(kube, source, changes, redraw=REDRAW_SECONDS)) as frames:
+                async for frame in frames:
+                    live.update(frame.picture or Text("No resources found.", style="dim"), refresh=True)
     known: dict[tuple[str, str, str], Any] = {}
     heading = ""
-    async for frame in _poll(read):
-        for item in frame.items:
-            if _key(item) in known and known[_key(item)] == item.state:
-                continue
-            if output in {Output.TEXT, Output.WIDE} and item.heading and item.kind.singular != heading:
-                heading = item.kind.singular
-                printing.message(item.heading)
-            printing.message(_text(item, output))
-        known = {_key(item): item.state for item in frame.items}
+    async with aclosing(_frames(kube, source, changes, redraw=float("inf"))) as frames:
+        async for frame in frames:
+            for item in frame.items:
+                if _key(item) in known and known[_key(item)] == item.state:
+                    continue
+                if output in {Output.TEXT, Output.WIDE} and item.heading and item.kind.singular != heading:
+                    heading = item.kind.singular
+                    printing.message(item.heading)
+                printing.message(_text(item, output))
+            known = {_key(item): item.state for item in frame.items}
+
+
+async def _frames(kube: KubeClient, source: Source, changes: Changes, *, redraw: float) -> AsyncGenerator[Frame]:
+    """Yield a frame after each change, after `redraw` seconds, and after a read that no change led to."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        began = loop.time()
+        if changes.happened.is_set() or began >= due:
+            changes.happened.clear()
+            due = began + (source.resync if await _refreshed(kube, source, changes) else RETRY_SECONDS)
+        if (frame := source.frame(session.now())) is not None:
+            yield frame
+        await asyncio.sleep(max(LULL_SECONDS, loop.time() - began))
+        rest = max(0.0, min(redraw, due - loop.time()))
+        try:
+            async with asyncio.timeout(None if rest == float("inf") else rest):
+                await changes.happened.wait()
+        except TimeoutError:
+            continue
+
+
+async def _refreshed(kube: KubeClient, source: Source, changes: Changes) -> bool:
+    """Read what is not watched, and watch what was found; return whether the API server answered."""
+    try:
+        await source.refresh(kube)
+    except errors.RaybusError as problem:
+        if session.is_interrupted():
+            raise
+        changes.failed(problem)
+        return False
+    changes.answered()
+    changes.watch(source.sinks(changes.happened))
+    return True
 
 
 def _key(item: Item) -> tuple[str, str, str]:
@@ -53,19 +105,3 @@ def _text(item: Item, output: Output) -> str:
             return item.full_name
         case _:
             return item.line
-
-
-async def _poll(read: Read) -> AsyncIterator[Frame]:
-    """Read periodically; an API server that does not answer is reported once and waited for."""
-    is_away = False
-    while True:
-        try:
-            yield await read()
-            is_away = False
-        except (errors.Unavailable, errors.Throttled) as problem:
-            if session.is_interrupted():
-                raise
-            if not is_away:
-                printing.message(problems.line(problem), err=True)
-            is_away = True
-        await asyncio.sleep(POLL_SECONDS)

@@ -51,12 +51,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     """None means all namespaces."""
     selector: str = ""
+    fields: str = ""
+    """A field selector, such as `metadata.name=demo`."""
     is_optional: bool = False
     """An optional kind may be missing, or forbidden, without a report."""
 
     def __str__(self) -> str:
         where = f" in {self.namespace}" if self.namespace else ""
-        which = f" ({self.selector})" if self.selector else ""
+        selectors = ",".join(each for each in (self.selector, self.fields) if each)
+        which = f" ({selectors})" if selectors else ""
         return f"{self.resource.plural}{where}{which}"
 
 
@@ -116,8 +119,16 @@ class Watch:
     """One collection; `run` never ends by itself."""
 
     def __init__(
-        self, client: KubeClient, target: Target, sink: Sink, *, jitter: Callable[[], float], timing: Timing
+        self,
+        client: KubeClient,
+        target: Target,
+        sink: Sink,
+        *,
+        jitter: Callable[[], float],
+        timing: Timing,
+        failed: Callable[[errors.RaybusError], None] = lambda _problem: None,
     ) -> None:
+        """`failed` receives each failure before the retry; what it raises ends `run`."""
         self.target = target
         self.problem: str | None = f"{target}: not yet listed"
         """Why the collection is not known as it is now; None when it is."""
@@ -133,7 +144,9 @@ class Watch:
         self._sink = sink
         self._jitter = jitter
         self._timing = timing
-        self._selection = {"labelSelector": target.selector} if target.selector else {}
+        self._report = failed
+        selectors = {"labelSelector": target.selector, "fieldSelector": target.fields}
+        self._selection = {name: value for name, value in selectors.items() if value}
         self._version: str | None = None
         self._listed_at = 0.0
         self._failures = 0
@@ -258,6 +271,7 @@ class Watch:
 
         A kind that we cannot have is an empty collection if it is optional, any other a reason to be unready.
         """
+        self._report(problem)
         self._failures += 1
         wait = min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
         is_missing = isinstance(problem, errors.NotFound)

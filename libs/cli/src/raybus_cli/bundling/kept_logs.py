@@ -1,0 +1,104 @@
+"""The logs of Ray's pods in an archive of `raybus bundle`, and their index: `raybus logs --bundle` reads them when the pods are gone.
+
+An archive may come from anyone: its size is bounded, nothing is unpacked to the disk, and a link in it is no file.
+"""
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from common import errors
+
+FOLDER: Final = "logs"
+INDEX: Final = f"{FOLDER}/index.json"
+MOST_PODS: Final = 40
+"""Pods with kept logs; each takes some requests."""
+LARGEST_LOG: Final = 2 * 2**20
+"""Bytes of one log."""
+LARGEST: Final = 512 * 2**20
+"""Bytes of an archive when it is unpacked."""
+MOST_FILES: Final = 10_000
+CHUNK: Final = 2**16
+"""Bytes behind the last file: tar writes blocks of 10 KiB."""
+REMEDY: Final = "name an archive that 'raybus bundle' made"
+
+
+class KeptLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The log of one container."""
+
+    cluster: str
+    pod: str
+    node_type: str
+    """`head` or `worker`."""
+    group: str
+    container: str
+    file: str
+    """Its path in the archive, below the folder of the archive."""
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is needed to select logs as on a cluster."""
+
+    made: datetime
+    namespace: str
+    service: str
+    active: str
+    pending: str
+    lines: int
+    """The most lines that were read of each log."""
+    logs: list[KeptLog]
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """The index of an archive, and its logs by path."""
+
+    index: Index
+    texts: dict[str, bytes]
+
+
+def read(path: Path) -> Archive:
+    """Read the logs of an archive; raise `InvalidSpec` for a file that is none."""
+    try:
+        with path.open("rb") as file:
+            texts = _texts(file, path)
+    except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
+        raise errors.InvalidSpec(f"--bundle {path} is no tar.gz: {problem}; {REMEDY}") from problem
+    except OSError as problem:
+        raise errors.InvalidSpec(f"cannot read --bundle {path}: {problem.strerror or problem}; {REMEDY}") from problem
+    if INDEX not in texts:
+        raise errors.InvalidSpec(f"--bundle {path} has no logs of Ray's pods ({INDEX}); {REMEDY}")
+    try:
+        index = msgspec.json.decode(texts.pop(INDEX), type=Index)
+    except msgspec.MsgspecError as problem:
+        raise errors.InvalidSpec(f"--bundle {path}: {INDEX} cannot be read: {problem}; {REMEDY}") from problem
+    return Archive(index, texts)
+
+
+def _texts(file: IO[bytes], path: Path) -> dict[str, bytes]:
+    """Return the files below the folder of logs, without the folder of the archive."""
+    found: dict[str, bytes] = {}
+    with gzip.open(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
+        for member in _bounded(tar, path):
+            name = member.name.partition("/")[2]
+            content = tar.extractfile(member) if member.isreg() and name.startswith(f"{FOLDER}/") else None
+            if content is not None:
+                found[name] = content.read()
+        unpacked.read(CHUNK)  # raises for an archive without its end, which has no checksum
+    return found
+
+
+def _bounded(tar: tarfile.TarFile, path: Path) -> Iterable[tarfile.TarInfo]:
+    size = 0
+    for number, member in enumerate(tar, start=1):
+        size += member.size
+        if number > MOST_FILES or size > LARGEST:
+            raise errors.InvalidSpec(
+                f"--bundle {path} has more than {MOST_FILES} files or {LARGEST // 2**20} MiB: it is not made by 'raybus bundle'"
+            )
+        yield member

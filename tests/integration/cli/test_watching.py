@@ -1,0 +1,85 @@
+"""`-w` on a real API server: no request while nothing changes, a line at once for a change, and the right that is missing."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.kube import rest_config
+from common.kube.client import Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from integration.cli.conftest import Town
+from integration.cli.test_refusals import guest
+from raybus_cli.output.printing import Output
+from raybus_cli.reading import kinds
+from raybus_cli.reading.kinds import Target
+from raybus_cli.show import watching
+from raybus_cli.show.sources import Source, Tables, Trees
+from support.builders import snapshots
+from support.builders.snapshots import BLUE, a_cluster, a_config, a_pod
+from support.counting_client import CountingClient
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+IDLE_SECONDS = 2.5
+AT_ONCE_SECONDS = 0.7
+"""A poll of each second would miss it in a third of the runs."""
+
+
+def _table(town: Town) -> Source:
+    return Tables(kinds.KINDS, town.namespace, "", wide=False)
+
+
+def _everything(_town: Town) -> Source:
+    return Tables(kinds.KINDS, None, "", wide=False)
+
+
+def _tree(town: Town) -> Source:
+    return Trees(town.namespace, [Target(kinds.SERVICE, "demo")], wide=False)
+
+
+def _cluster_tree(town: Town) -> Source:
+    return Trees(town.namespace, [Target(kinds.CLUSTER, BLUE)], wide=False)
+
+
+@pytest.mark.parametrize(("source", "first"), [(_table, 2), (_everything, 2), (_tree, 1), (_cluster_tree, 1)])
+async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
+    source: Callable[[Town], Source], first: int, town: Town, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await town.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"),))
+    printed: list[str] = []
+
+    def lines() -> list[str]:
+        printed.extend(each for each in capsys.readouterr().out.splitlines() if town.namespace in each)
+        return printed
+
+    configuration = await rest_config.load(kubeconfig=town.kubeconfig)
+    kube = CountingClient(configuration, user_agent="raybus-test")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watching.follow(kube, source(town), Output.JSON))
+        await eventually(lambda: len(lines()) == first, what="the first lines")
+        await asyncio.sleep(IDLE_SECONDS)
+        assert lines()[first:] == []
+        asked = len(kube.requests)
+        await asyncio.sleep(IDLE_SECONDS)
+        assert kube.requests[asked:] == []
+        patch = Patch(body={"status": {"reason": "changed", "desiredWorkerReplicas": 7}}, subresource="status")
+        await town.kube.patch(RAY_CLUSTER, town.namespace, BLUE, patch)
+        patch = Patch(body={"status": {"numServeEndpoints": 9}}, subresource="status")
+        await town.kube.patch(RAY_SERVICE, town.namespace, "demo", patch)
+        await eventually(lambda: len(lines()) > first, within=AT_ONCE_SECONDS, what="the change")
+        task.cancel()
+    await kube.close()
+    assert {json.loads(each)["namespace"] for each in printed} == {town.namespace}
+
+
+@pytest.mark.parametrize("command", [("list",), ("get", "rayservices"), ("get", "rayservice", "demo")])
+async def test_the_right_that_is_missing_is_named(command: tuple[str, ...], town: Town, tmp_path: Path) -> None:
+    await town.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()))
+    reader = await guest(town, tmp_path / "guest", "rayservices", "rayclusters")
+    done = town.raybus(*command, "-w", kubeconfig=reader)
+    assert done.code == 1
+    assert 'cannot watch resource "ray' in done.err
+    assert done.err.endswith("see what you may do with 'kubectl auth can-i --list'\n")

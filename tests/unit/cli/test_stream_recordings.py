@@ -1,0 +1,252 @@
+"""The verbs that print line by line, and the local ones, as they are typed: in a pipe, at three widths, without colours, and as data."""
+
+import json
+import shlex
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import msgspec
+import pytest
+from rich.console import Group
+from typer.testing import CliRunner, Result
+
+from common.api.core import Pod
+from common.api.meta import ObjectMeta
+from common.bus.nats import Stored
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
+from common.upgrade import events as upgrade_events
+from localcluster import processes, record
+from localcluster.processes import ProcessId
+from localcluster.record import Record
+from raybus_cli import main
+from raybus_cli.access import kubeconfig, session
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.demo import cli as demo
+from raybus_cli.demo import view
+from raybus_cli.demo.cluster_state import ClusterState, ServeStatus, Service, Status
+from raybus_cli.demo.receipt import Receipt, StepDuration, render
+from raybus_cli.demo.tally import Figures, PhaseFigures
+from raybus_cli.events import run
+from raybus_cli.events.options import Options
+from raybus_cli.events.show import Show
+from raybus_cli.up import run as running
+from raybus_cli.up.run import Up
+from support.builders import snapshots
+from support.builders.example_upgrade import an_example_upgrade
+from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod
+from support.docs import outputs
+from support.fakes.kube import FakeKube
+from support.golden import Golden
+from support.terminal import text_of
+
+EVENTS: Final = Path(__file__).parents[3] / "docs" / "events"
+WIDTHS: Final = (60, 80, 160)
+LOG: Final = b"2026-01-31 10:00:00 INFO serve: \x1b[32mready\x1b[0m\nERROR in a task: \x1b[2Jout of memory\n"
+COMMANDS: Final = {
+    "logs": ("logs demo", "logs demo --all --tail 2", "logs demo -o json", "logs nobody", "logs demo --group cpu"),
+    "events": ("events demo", "events demo --limit 2 -o json", "events demo -o yaml", "events demo --since yesterday"),
+    "cluster": (
+        "cluster status",
+        "cluster kubeconfig",
+        "cluster status -o json",
+        "cluster status --name other",
+        "cluster exec",
+    ),
+    "demo": ("demo --keep", "demo -o json"),
+    "up": ("up --kubeconfig config", "up --kubeconfig none", "up --kubeconfig config --replicas watcher=x"),
+}
+KUBECONFIG: Final = """{clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}], users: [{name: u, user: {}}],
+contexts: [{name: c, context: {cluster: c, user: u}}], current-context: c}"""
+
+
+class _Content:
+    """The bytes of a log."""
+
+    async def iter_any(self) -> AsyncGenerator[bytes]:
+        yield LOG
+
+
+class Server(FakeKube):
+    """An API server with one RayService, its cluster, and the logs of two pods."""
+
+    def __init__(self) -> None:
+        super().__init__(now=lambda: NOW)
+        self.put(RAY_SERVICE, snapshots.a_ready_service())
+        self.put(RAY_CLUSTER, a_cluster(BLUE, a_config()))
+        for pod in (a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1)):
+            pod["spec"]["nodeName"] = "node"
+            self.put(POD, pod)
+
+    async def request(self, *_: Any, **__: Any) -> bytes:
+        """Have no dashboard, and no object in another namespace."""
+        return b'{"items": []}'
+
+    @asynccontextmanager
+    async def stream(self, _path: str, *, query: Mapping[str, str], **_more: Any) -> AsyncGenerator[_Content]:
+        """Answer with the log of a pod."""
+        assert query["container"]
+        yield _Content()
+
+    async def close(self) -> None:
+        """Have no connection."""
+
+
+async def _connect(_place: Where) -> Server:
+    return Server()
+
+
+async def _through(_place: Where, _namespace: str, read: Callable[[Any], Awaitable[None]]) -> None:
+    await read(None)
+
+
+async def _show(_way: Any, options: Options, write: Callable[[str], None], _report: Any) -> int:
+    show = Show(options, write)
+    for number, event in enumerate(an_example_upgrade(), start=1):
+        wire = upgrade_events.encode(event)
+        show.take(Stored(wire.subject, number, wire.headers, wire.payload))
+    show.caught_up()
+    return show.count
+
+
+def _receipt(*_: Any, **__: Any) -> Receipt:
+    phases = [
+        PhaseFigures(phase="before", requests=373, failed=0, retried=0, p50_ms=6.0, p99_ms=31.0),
+        PhaseFigures(phase="during", requests=1783, failed=1, retried=9, p50_ms=7.2, p99_ms=494.1),
+        PhaseFigures(phase="after", requests=873, failed=0, retried=0, p50_ms=None, p99_ms=None),
+    ]
+    traffic = Figures(
+        requests=3029,
+        failed=1,
+        retried=9,
+        by_answer={"version 1, status 200": 2033, "version 2, status 200": 995, "status 503": 1},
+        phases=phases,
+        failures=["12.3 s: status 503: no healthy upstream"],
+    )
+    steps = [StepDuration(name="version 1 gets ready", seconds=50.64), StepDuration(name="start the load", seconds=2.1)]
+    return Receipt(
+        ok=False,
+        problem=None,
+        service="greeter",
+        old_cluster="greeter-kfxkr",
+        new_cluster="greeter-rxhr2",
+        traffic=traffic,
+        steps=steps,
+        first_answer_seconds=64.2,
+    )
+
+
+def _known(layout: Any) -> Record | None:
+    if layout.name == "other":
+        return None
+    path = Path("/home/you/.local/state/raybus/demo/kubeconfig")
+    return Record(
+        name="demo",
+        driver="built",
+        server="https://127.0.0.1:6443",
+        kubeconfig=path,
+        inner_kubeconfig=path,
+        gateway=True,
+        processes=(ProcessId(name="etcd", pid=100, started=1), ProcessId(name="kubelet", pid=101, started=2)),
+    )
+
+
+def _is_alive(process: ProcessId) -> bool:
+    return process.name != "kubelet"
+
+
+async def _run_up(up: Up) -> None:
+    running.report("starting: watcher http://127.0.0.1:40001, traffic-manager http://127.0.0.1:40002")
+    up._print_ready()  # pyright: ignore[reportPrivateUsage]  (the one line of standard output)
+    running.report("stopping")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def find(_file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]) -> Where:
+        assert env
+        return Where(kubeconfig=None, namespace=namespace or "default")
+
+    monkeypatch.setattr(session, "connect", _connect)
+    monkeypatch.setattr(session, "now", lambda: NOW)
+    monkeypatch.setattr(kubeconfig, "find", find)
+    monkeypatch.setattr(run, "through", _through)
+    monkeypatch.setattr(run, "show", _show)
+    monkeypatch.setattr(demo, "_run", _receipt)
+    monkeypatch.setattr(record, "read", _known)
+    monkeypatch.setattr(processes, "is_alive", _is_alive)
+    monkeypatch.setattr(Up, "run", _run_up)
+    monkeypatch.setenv("RAYBUS_CLUSTER", "demo")
+    monkeypatch.chdir(tmp_path)
+    Path("config").write_text(KUBECONFIG)
+
+
+def typed(command: str, **environment: str) -> Result:
+    """Type a command line; its output is no terminal."""
+    arguments = shlex.split(command)
+    return CliRunner().invoke(main.build(arguments[0]), arguments, env={"COLUMNS": None, **environment})
+
+
+def _recorded(command: str, **environment: str) -> str:
+    done = typed(command, **environment)
+    typed_as = " ".join([*(f"{name}={value}" for name, value in environment.items()), "raybus", command])
+    return f"$ {typed_as}\n{done.output}[exit code {done.exit_code}]\n"
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_it_prints_as_recorded(verb: str, golden: Golden) -> None:
+    found = [_recorded(command) for command in COMMANDS[verb]]
+    if verb == "demo":
+        found += [f"On a terminal of {width} columns\n{_live(width)}" for width in WIDTHS]
+    golden.check(f"cli/recorded/{verb}.txt", "\n".join(found))
+
+
+def _live(width: int) -> str:
+    """Return the live view of a demo, and its receipt."""
+    receipt = _receipt()
+    pods = msgspec.convert((a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False)), tuple[Pod, ...], strict=False)
+    status = Status(active_service_status=ServeStatus(ray_cluster_name=BLUE))
+    service = Service(metadata=ObjectMeta(name="demo"), status=status)
+    state = ClusterState(service=service, clusters=(BLUE,), pods=pods)
+    frame = view.Frame(
+        step="version 2 gets ready", elapsed=77.9, state=state, share={"1": 0.7, "2": 0.3}, figures=receipt.traffic
+    )
+    shown = Group(view.picture(frame), render(receipt))
+    return "\n".join(line.rstrip() for line in text_of(shown, width=width).split("\n"))
+
+
+@pytest.mark.parametrize("command", [command for each in COMMANDS.values() for command in each])
+def test_the_width_of_a_terminal_changes_no_line_of_a_pipe(command: str) -> None:
+    assert {typed(command, COLUMNS=str(width)).output for width in WIDTHS} == {typed(command).output}
+
+
+@pytest.mark.parametrize("command", [command for each in COMMANDS.values() for command in each])
+def test_a_pipe_gets_no_escape_sequence_and_no_color_changes_nothing(command: str) -> None:
+    done = typed(command)
+    assert "\x1b" not in done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert typed(command, NO_COLOR="1").output == done.output
+
+
+def test_each_line_of_logs_has_the_schema_of_the_documentation() -> None:
+    _validated("logs", typed("logs demo -o json").stdout.splitlines(), 2)
+
+
+def test_each_event_has_the_schema_of_the_documentation() -> None:
+    lines = typed("events demo -o json").stdout.splitlines()
+    assert len(lines) == len(an_example_upgrade())
+    for line in lines:
+        kind = json.loads(line)["type"].removeprefix("io.raybus.upgrade.").removesuffix(".v1")
+        schema: Any = jsonschema.Draft202012Validator(json.loads((EVENTS / f"{kind}.json").read_text()))
+        schema.validate(json.loads(line))
+
+
+def _validated(schema: str, lines: list[str], count: int) -> None:
+    validator: Any = jsonschema.Draft202012Validator(outputs.schema(schema))
+    assert len(lines) == count
+    for line in lines:
+        validator.validate(json.loads(line))
+        with pytest.raises(jsonschema.ValidationError):
+            validator.validate({**json.loads(line), "unknown": 1})

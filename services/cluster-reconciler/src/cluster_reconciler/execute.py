@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from cluster_reconciler import batch
+from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
 from cluster_reconciler.observe import Memory, Ports, from_state, keep_pods, memory_of, selector
 from cluster_reconciler.observed import Observed
@@ -24,8 +24,18 @@ from cluster_reconciler.status.compute import Outcome
 from common import conditions, errors, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.kube.resources import POD, ROLE_BINDING
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, Refuse, Replace, UpdateStatus, earliest
+from common.kube.resources import POD, ROLE_BINDING, SECRET
+from common.runtime.actions import (
+    Action,
+    Create,
+    Delete,
+    DeleteCollection,
+    Patch,
+    Refuse,
+    Replace,
+    UpdateStatus,
+    earliest,
+)
 from common.runtime.cache import version_of
 from common.runtime.executor import Executed
 from common.runtime.writer import Writer
@@ -50,7 +60,10 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
     perform = partial(_perform, observed=observed, io=io)
     actions = [each for some in plan.actions for each in some.actions]
     executed = await io.executor.execute(observed.cluster, plan.actions, perform)
-    changes_children = any(isinstance(each, Replace | Delete) and not is_of_pod(each) for each in actions)
+    changes_children = any(
+        isinstance(each, Replace | Delete) and each.resource not in pki.KINDS and not is_of_pod(each)
+        for each in actions
+    )
     if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
         memory_of(observed.cluster, io).children.clear()
     _log(executed, list(map(str, actions)), plan.note)
@@ -80,6 +93,8 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
         body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
         batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
         action = action.creation(body)
+    if isinstance(action, Create | Replace | Patch) and action.resource in (*pki.KINDS, SECRET):
+        memory.changed_pki(is_leaf_change=isinstance(action, Replace), now=observed.now)
     match action:
         case Create() if action.resource is POD:
             try:  # its name follows from what was observed, so a repeat meets AlreadyExists

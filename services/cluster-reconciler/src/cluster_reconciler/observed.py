@@ -34,6 +34,26 @@ class Child(msgspec.Struct, frozen=True):
         return Create(resource=self.resource, body=self.body, events=self.events, if_exists=self.if_exists)
 
 
+class Pki(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server holds of a cluster's certificates, and since when they are awaited; no key is in it."""
+
+    objects: dict[tuple[Resource, str], Body] = {}
+    """Issuers, Certificates and Secrets by kind and name; the values of a Secret's data are left out."""
+    is_served: bool = True
+    """Whether the API server knows cert-manager's kinds."""
+    fault: str = ""
+    """Why they cannot be read."""
+    read_at: datetime
+    changed_at: datetime | None = None
+    """When this replica last changed a leaf certificate."""
+    awaited_since: datetime | None = None
+    """Since when something is not as it should be."""
+    was_awaited: bool = False
+    """Whether pods could not use the certificates at the read before this one."""
+    is_fresh: bool = True
+    """Whether they were read for this reconcile."""
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A RayCluster and what belongs to it; a pod that is Terminating counts until it is gone (spec raycluster §9.1)."""
 
@@ -55,6 +75,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Children that the latest live read found, of a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
+    pki: Pki | None = None
+    """The certificates of a cluster with mutual TLS; None for any other."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()
@@ -86,6 +108,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def creations(self, *resources: Resource) -> list[Create]:
         """Return the creation of those children of these kinds that are absent."""
         return [self.absent[each].creation for each in resources if each in self.absent]
+
+    def pki_object(self, resource: Resource, name: str) -> Body | None:
+        """Return one of the objects of the cluster's certificates."""
+        return None if self.pki is None else self.pki.objects.get((resource, name))
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""

@@ -1,6 +1,7 @@
 """Certificates of a cluster with mutual TLS: made, awaited, changed with the pods, renewed, refused (spec raycluster §4.4, §11.15, §20)."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -181,6 +182,17 @@ async def test_the_certificates_follow_the_pods_and_new_pods_await_them() -> Non
     assert len(harness.names("worker")) == 5
 
 
+async def test_the_certificates_are_read_again_before_a_pod_is_made() -> None:
+    harness = await running()
+    await harness.app.ports.kube.delete(SECRET, NAMESPACE, "ray-worker-secret-c")
+    harness.apply(secured(groups=[a_group(replicas=5)]))
+    await harness.settle()
+    assert len(harness.names("worker")) == 3
+    certify(harness)
+    await harness.pass_time(6)
+    assert len(harness.names("worker")) == 5
+
+
 async def test_pods_that_start_together_cost_one_change() -> None:
     harness = await running()
     harness.apply(secured(groups=[a_group(replicas=9)]))
@@ -218,7 +230,7 @@ async def test_at_rest_they_are_read_once_in_300_seconds_and_nothing_is_written(
         "get Issuer ray-ca-issuer-c",
     ] * 3
     assert harness.kube.writes() == []
-    assert harness.kube.events() == []
+    assert not [each for each in harness.kube.requests if each.kind == "Event"]
 
 
 async def test_secrets_belong_to_their_certificates_and_no_key_is_written_or_kept() -> None:
@@ -394,21 +406,38 @@ async def test_failed_workers_go_while_certificates_are_awaited() -> None:
     assert len(harness.names("worker")) == 2
 
 
-async def test_a_certificate_that_expires_soon_is_reported() -> None:
+async def test_a_certificate_that_expires_soon_is_reported_once_a_read() -> None:
     harness = await running()
-    ends_at = harness.clock.now().replace(tzinfo=harness.clock.now().tzinfo)
     status = of(harness, LEAVES[0])["status"]
-    harness.clock.advance(-3600 * 23.5 + 300)
-    soon = rfc3339(ends_at)
+    soon = rfc3339(harness.clock.now() + timedelta(seconds=300, hours=22.46))
     harness.kube.set_status(CERTIFICATE, NAMESPACE, LEAVES[0], {**status, "notAfter": soon})
-    harness.clock.advance(3600)
-    harness.start()
-    await harness.settle()
-    (note,) = notes(harness, "MTLSCertificateExpiringSoon")
-    assert note == (
-        "TLS certificate ray-head-cert-c expires in 22.4 hours; "
-        "Ray does not hot-reload certs so a pod restart will be needed after renewal"
+    await harness.pass_time(300)
+    text = "Ray does not hot-reload certs so a pod restart will be needed after renewal"
+    expected = [f"TLS certificate ray-head-cert-c expires in 22.5 hours; {text}"]
+    assert notes(harness, "MTLSCertificateExpiringSoon") == expected
+    harness.clock.advance(200)
+    await harness.reconcile()
+    assert notes(harness, "MTLSCertificateExpiringSoon") == expected
+
+
+async def test_a_secret_that_may_not_be_adopted_is_reported_and_holds_nothing_up() -> None:
+    harness = Harness(ON)
+    harness.kube.faults.append(
+        lambda each: errors.Forbidden("no rights") if str(each).startswith("patch Secret") else None
     )
+    harness.apply(secured())
+    await harness.settle()
+    for _ in range(4):
+        certify(harness)
+        await harness.pass_time(6)
+        harness.kubelet()
+        await harness.settle()
+    assert harness.cluster().status.state == "ready"
+    assert notes(harness, "MTLSFailedToReconcile")[0].endswith(": no rights")
+    assert harness.errors == []
+    harness.kube.requests.clear()
+    await harness.pass_time(300)
+    assert len([each for each in harness.kube.requests if each.verb == "patch" and each.kind == "Secret"]) == 3
 
 
 @pytest.mark.parametrize("ends_at", ["soon", "2099-01-01T00:00:00", None, 7, "2099-01-01T00:00:00Z"])

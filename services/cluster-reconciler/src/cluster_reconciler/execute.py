@@ -24,13 +24,12 @@ from cluster_reconciler.status.compute import Outcome
 from common import conditions, errors, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.kube.resources import POD, ROLE_BINDING, SECRET
+from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import (
     Action,
     Create,
     Delete,
     DeleteCollection,
-    Patch,
     Refuse,
     Replace,
     UpdateStatus,
@@ -93,7 +92,7 @@ async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Po
         body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
         batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
         action = action.creation(body)
-    if isinstance(action, Create | Replace | Patch) and action.resource in (*pki.KINDS, SECRET):
+    if isinstance(action, Create | Replace) and action.resource in pki.KINDS:
         memory.changed_pki(is_leaf_change=isinstance(action, Replace), now=observed.now)
     match action:
         case Create() if action.resource is POD:

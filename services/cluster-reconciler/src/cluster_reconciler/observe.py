@@ -135,7 +135,7 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     """Read again what a plan for pods relies on; None when the plan holds.
 
     Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
-    made pods and died before it wrote a status, we want the very names that it took. And a new pod gets another name when a deleted
+    made pods and died before it wrote a status, we want the very names that it took. Certificates are read before each new pod. And a new pod gets another name when a deleted
     pod had its own: only the plan shows which names to ask about. A name that the user or a setting gives comes again, whichever pod had it.
     """
     cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
@@ -147,6 +147,8 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
     if not asked:
         return None
+    if observed.pki is not None and not observed.pki.is_fresh:  # no pod before its certificate as it is now
+        return await _with_pki(observed, io, is_trusted=False)
     prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
     deleted = io.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
     if deleted & asked <= observed.taken:
@@ -215,13 +217,14 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
     return None
 
 
-async def _with_pki(observed: Observed, io: Ports) -> Observed:
-    """Add the cluster's certificates: those read lately, where they are as they should be for the pods that there are."""
+async def _with_pki(observed: Observed, io: Ports, *, is_trusted: bool = True) -> Observed:
+    """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
     memory, now = memory_of(observed.cluster, io), observed.now
     known, was_awaited, since, changed_at = memory.pki, False, None, None
     if known is not None:
         trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
-        if now - known.read_at < (TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT):
+        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
+        if is_trusted and now - known.read_at < limit:
             return _with_predecessors(trusted)
         was_awaited, since, changed_at = bool(pki.missing(trusted)), known.awaited_since, known.changed_at
     found = msgspec.structs.replace(await _read_pki(observed, io), was_awaited=was_awaited, changed_at=changed_at)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.resources import certificates, owner
@@ -21,7 +21,7 @@ from common import labels, pod_json
 from common.api.core import Pod
 from common.api.opaque import Body
 from common.kube.resources import CERTIFICATE, ISSUER, SECRET
-from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel, Patch, Refuse, Replace
+from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
 from common.validation import ray_cluster as cluster_rules
 
 CHAIN: Final = "mtls"
@@ -101,6 +101,8 @@ def is_outdated(part: Part, have: Body) -> bool:
 def _owner_of_secret(part: Part, observed: Observed) -> Iterator[Action]:
     """Yield what lets the Secret that cert-manager wrote go with its Certificate."""
     have, secret = observed.pki_object(part.resource, part.name), observed.pki_object(SECRET, part.secret)
+    if observed.pki is None or not observed.pki.is_fresh:  # once a read
+        return
     if have is None or secret is None or not owner.controls(observed.cluster, have):
         return
     meta, own = secret["metadata"], have["metadata"]
@@ -112,7 +114,7 @@ def _owner_of_secret(part: Part, observed: Observed) -> Iterator[Action]:
     reference = {"apiVersion": CERTIFICATE.api_version, "kind": CERTIFICATE.kind, "name": part.name, "uid": own["uid"]}
     patch: Body = {"metadata": {"resourceVersion": meta["resourceVersion"], "ownerReferences": [*known, reference]}}
     failing = events.MTLS_FAILED.failing(observed.cluster, step=part.step, problem="")
-    yield Patch(resource=SECRET, name=part.secret, patch=patch, events=failing)
+    yield Adopt(resource=SECRET, name=part.secret, patch=patch, events=failing)
 
 
 def missing(observed: Observed) -> str:
@@ -151,10 +153,7 @@ def is_complete(observed: Observed) -> bool:
         observed.pki is not None
         and observed.pki.is_served
         and not missing(observed)
-        and not any(
-            any(_about(part, observed)) or any(_owner_of_secret(part, observed)) or _is_awaited(part, observed)
-            for part in chain(observed)
-        )
+        and not any(any(_about(part, observed)) or _is_awaited(part, observed) for part in chain(observed))
     )
 
 

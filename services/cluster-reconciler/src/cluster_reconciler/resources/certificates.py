@@ -29,7 +29,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Its name in Events."""
     resource: Resource
     body: Body
-    is_leaf: bool = False
+    is_leaf: bool
     """Whether pods use the certificate: it follows their addresses."""
 
     @property

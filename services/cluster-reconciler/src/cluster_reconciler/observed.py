@@ -3,6 +3,7 @@
 from collections import defaultdict
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,8 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.runtime.actions import SILENT, ActionEvents, Create, IfExists
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -109,6 +112,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the creation of those children of these kinds that are absent."""
         return [self.absent[each].creation for each in resources if each in self.absent]
 
+    @cached_property
+    def addresses(self) -> tuple[list[str], list[str]]:
+        """Return the addresses of the head and of the workers, sorted; of a cluster of ten thousand pods they are asked for often."""
+        return _addresses(self.heads), _addresses(self.workers)
+
     def pki_object(self, resource: Resource, name: str) -> Body | None:
         """Return one of the objects of the cluster's certificates."""
         return None if self.pki is None else self.pki.objects.get((resource, name))
@@ -125,6 +133,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def is_terminating(pod: Pod) -> bool:
     """Return whether a pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def _addresses(pods: tuple[Pod, ...]) -> list[str]:
+    """Return the addresses of pods that have not ended and are not being deleted."""
+    lives = (pod for pod in pods if pod.status.phase not in _ENDED and not is_terminating(pod))
+    return sorted(pod.status.pod_ip for pod in lives if pod.status.pod_ip)
 
 
 def irrecoverable(pod: Pod) -> str:

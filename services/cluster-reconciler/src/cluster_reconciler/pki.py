@@ -5,7 +5,7 @@ some seconds, because each change is a new certificate. No pod is made before bo
 one of these names that is not this cluster's is never used: another key would sign. Behaviour: spec raycluster §11.15, §20; acceptance case 120.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,12 +13,11 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, step
-from cluster_reconciler.observed import Observed, is_terminating
+from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.resources import certificates, owner
 from cluster_reconciler.resources.certificates import Part
 from common import labels, pod_json
-from common.api.core import Pod
 from common.api.opaque import Body
 from common.kube.resources import CERTIFICATE, ISSUER, SECRET
 from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
@@ -34,7 +33,6 @@ LONGEST_WAIT: Final = timedelta(seconds=30)
 RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
 LONGEST_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
 WARNED_BEFORE: Final = timedelta(hours=24)
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def require(observed: Observed) -> Continue | ClusterPlan:
@@ -49,14 +47,8 @@ def require(observed: Observed) -> Continue | ClusterPlan:
 
 def chain(observed: Observed) -> tuple[Part, ...]:
     """Return the objects that should be there, for the pods that are."""
-    heads, workers = map(_addresses, (observed.heads, observed.workers))
+    heads, workers = observed.addresses
     return certificates.chain(observed.cluster, observed.config, heads=heads, workers=workers)
-
-
-def _addresses(pods: Sequence[Pod]) -> Iterator[str]:
-    for pod in pods:
-        if pod.status.pod_ip and pod.status.phase not in _ENDED and not is_terminating(pod):
-            yield pod.status.pod_ip
 
 
 def maintain(observed: Observed) -> Continue:

@@ -96,7 +96,7 @@ def _leaf(cluster: RayCluster, node_type: str, dns_names: Sequence[str], address
         "duration": "2160h0m0s",
         "renewBefore": "360h0m0s",
         "dnsNames": sorted({*dns_names}),
-        "ipAddresses": sorted({_LOCAL, *addresses}),
+        "ipAddresses": sorted(dict.fromkeys((_LOCAL, *addresses))),
         "usages": list(_LEAF_USAGES),
         "issuerRef": _issuer(f"ray-ca-issuer-{name}"),
     }

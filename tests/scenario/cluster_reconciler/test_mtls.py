@@ -46,7 +46,7 @@ def certify(harness: Harness, *names: str, keys: tuple[str, ...] = ("tls.crt", "
         if secret is None or (names and meta["name"] not in names):
             continue
         known = harness.kube.objects.get(("Secret", NAMESPACE, secret), {"metadata": {}})
-        annotations = {"cert-manager.io/certificate-name": meta["name"]}
+        annotations = {"cert-manager.io/certificate-name": meta["name"], "copy-of-the-values": "c2VjcmV0"}
         found = {**known["metadata"], "name": secret, "namespace": NAMESPACE, "annotations": annotations}
         harness.kube.put(SECRET, {"metadata": found, "data": dict.fromkeys(keys, "c2VjcmV0")})
         report(harness, meta["name"])

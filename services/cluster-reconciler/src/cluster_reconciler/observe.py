@@ -135,8 +135,9 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     """Read again what a plan for pods relies on; None when the plan holds.
 
     Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
-    made pods and died before it wrote a status, we want the very names that it took. Certificates are read before each new pod. And a new pod gets another name when a deleted
-    pod had its own: only the plan shows which names to ask about. A name that the user or a setting gives comes again, whichever pod had it.
+    made pods and died before it wrote a status, we want the very names that it took. Before pods are made, their certificates are read. And
+    a new pod gets another name when a deleted pod had its own: only the plan shows which names to ask about. A name that the user or a
+    setting gives comes again, whichever pod had it.
     """
     cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
@@ -259,7 +260,18 @@ async def _read_pki(observed: Observed, io: Ports) -> Pki:
             continue
         except errors.Forbidden as problem:
             return msgspec.structs.replace(result, fault=f"{problem}; {pki.RIGHTS}")
-        if resource is SECRET:
-            body = {"metadata": body["metadata"], "data": dict.fromkeys(body.get("data") or {}, "")}
-        found[resource, name] = body
+        found[resource, name] = _without_values(body) if resource is SECRET else body
     return result
+
+
+def _without_values(secret: Body) -> Body:
+    """Return what decides of a Secret: the names of its values, and of its metadata what holds none."""
+    meta, kept = secret["metadata"], ("name", "resourceVersion", "ownerReferences")
+    signed_for = (meta.get("annotations") or {}).get(labels.CERTIFICATE_NAME, "")
+    return {
+        "metadata": {
+            **{field: meta[field] for field in kept if field in meta},
+            "annotations": {labels.CERTIFICATE_NAME: signed_for},
+        },
+        "data": dict.fromkeys(secret.get("data") or {}, ""),
+    }

@@ -17,7 +17,7 @@ from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed, Pki
 from cluster_reconciler.resources import certificates, owner, services
-from common import errors, labels, names
+from common import errors, labels, names, pod_json
 from common.api.core import Job, Pod, Service
 from common.api.meta import Items
 from common.api.opaque import Body
@@ -266,12 +266,12 @@ async def _read_pki(observed: Observed, io: Ports) -> Pki:
 
 def _without_values(secret: Body) -> Body:
     """Return what decides of a Secret: the names of its values, and of its metadata what holds none."""
-    meta, kept = secret["metadata"], ("name", "resourceVersion", "ownerReferences")
-    signed_for = (meta.get("annotations") or {}).get(labels.CERTIFICATE_NAME, "")
+    meta, kept = pod_json.body(secret, "metadata"), ("name", "resourceVersion", "ownerReferences")
+    signed_for = pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME, "")
     return {
         "metadata": {
             **{field: meta[field] for field in kept if field in meta},
             "annotations": {labels.CERTIFICATE_NAME: signed_for},
         },
-        "data": dict.fromkeys(secret.get("data") or {}, ""),
+        "data": dict.fromkeys(pod_json.mapping(secret, "data"), ""),
     }

@@ -42,6 +42,11 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{SERVICE}/serving.py": PROMOTION,
     f"{SERVICE}/status": PROMOTION,
     f"{CLUSTER}/pods": ("unit/cluster_reconciler", "scenario/cluster_reconciler"),
+    f"{CLUSTER}/pki.py": ("scenario/cluster_reconciler/test_mtls.py",),
+    f"{CLUSTER}/resources/certificates.py": (
+        "unit/cluster_reconciler/resources/test_certificates.py",
+        "scenario/cluster_reconciler/test_mtls.py",
+    ),
     f"{COMMON}/runtime/fence.py": ("unit/common/runtime/test_fence.py",),
     f"{COMMON}/runtime/ownership.py": (
         "unit/common/runtime/test_ownership.py",

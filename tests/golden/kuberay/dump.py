@@ -28,11 +28,12 @@ from localcluster.api import Api, Document, read_manifests
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import ClusterError
 from support.kuberay import goldens, objects
+from support.kuberay.certifying import certify
 from support.kuberay.placing import place
 from support.kuberay.settings import SETTINGS, Setting
 
 CRDS: Final = Path(__file__).parents[2] / "support" / "crds"
-TIMEOUT: Final = 120.0
+TIMEOUT: Final = 240.0
 
 emit: Final = Console(soft_wrap=True, markup=False, highlight=False).print
 
@@ -146,7 +147,10 @@ class Rig:
     async def _stable(self, namespace: str) -> objects.Objects:
         """Read the objects of a namespace when they have not changed for a while."""
         loop = asyncio.get_running_loop()
-        placing = asyncio.ensure_future(place(self._kube, namespace))  # noqa: TID251  (a tool, not a service)
+        others = [
+            asyncio.ensure_future(each(self._kube, namespace))  # noqa: TID251  (a tool, not a service)
+            for each in (place, certify)
+        ]
         try:
             deadline, quiet_since, last = loop.time() + TIMEOUT, loop.time(), list[tuple[str, str]]()
             while loop.time() - quiet_since < self._quiet and loop.time() < deadline:
@@ -157,7 +161,8 @@ class Rig:
                     last, quiet_since = versions, loop.time()
             return await objects.read(self._kube, namespace)
         finally:
-            placing.cancel()
+            for each in others:
+                each.cancel()
 
     @asynccontextmanager
     async def _kuberay(self) -> AsyncGenerator[None]:

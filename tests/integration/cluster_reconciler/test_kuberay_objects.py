@@ -13,6 +13,7 @@ from common.api.opaque import Body
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
 from support.kuberay import goldens, objects
+from support.kuberay.certifying import certify
 from support.kuberay.placing import place
 from support.kuberay.settings import SETTINGS, Setting
 
@@ -26,13 +27,14 @@ TIMEOUT = 60.0
 async def test_our_objects_are_kuberays(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
     bus = tmp_path if setting.name == "plain" else None  # once through watcher and NATS: what they trim is not missed
     async with running(control_plane, setting.config(), bus=bus) as live, asyncio.TaskGroup() as group:
-        placing = group.create_task(place(live.kube, live.namespace))
+        others = [group.create_task(each(live.kube, live.namespace)) for each in (place, certify)]
         users = goldens.users(setting.folder)
         await live.apply_all(users)
         theirs = goldens.everything(setting, namespace=live.namespace)
         await until_equal(live, objects.comparable(theirs))
         assert goldens.strays(await objects.read(live.kube, live.namespace), users) == []
-        placing.cancel()
+        for each in others:
+            each.cancel()
 
 
 def test_a_difference_is_seen() -> None:

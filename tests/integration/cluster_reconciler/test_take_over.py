@@ -19,11 +19,13 @@ from localcluster.control_plane import ControlPlane
 from support.kuberay import goldens, objects, restoring
 from support.kuberay.settings import SETTINGS, Setting, of_name
 
+LASTING = [each for each in SETTINGS if each.name != "mtls"]
+"""Certificates follow the addresses of pods, which are new ones here: `dump.py` takes over the very pods."""
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds")]
 
 
 @pytest.mark.acceptance("raycluster", 82)
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", LASTING, ids=lambda setting: setting.name)
 async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
     prepare = partial(restoring.leave, setting=setting)
     bus = tmp_path if setting.name == "plain" else None

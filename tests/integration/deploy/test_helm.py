@@ -85,6 +85,9 @@ def test_the_templates_are_made_from_the_overlays(
     extras = {
         ".Values.watchNamespace": manifests.parse((DEPLOY / "overlays/namespaced/own_namespace.yaml").read_text()),
         ".Values.kuberayNamespace": manifests.parse((DEPLOY / "components/beside-kuberay/lease.yaml").read_text()),
+        'include "raybus.gate" (list . "RayClusterMTLS")': manifests.parse(
+            (DEPLOY / "rights/mtls/cluster_reconciler.yaml").read_text()
+        ),
     }
     made = chart.templates(overlays("overlays/production"), extras)
     for name, text in made.items():
@@ -145,6 +148,20 @@ def test_each_named_namespace_gets_the_rights(render: Render) -> None:
     for kind in ("Role", "RoleBinding"):
         placed = {each["metadata"]["namespace"] for each in manifests.of_kind(found, kind)}
         assert placed == {"raybus", "team-a", "team-b"}
+
+
+@pytest.mark.parametrize("gate", ["RayClusterMTLS", "AllAlpha"])
+def test_the_gate_of_mutual_tls_gives_its_rights(render: Render, gate: str) -> None:
+    def gated(**values: Any) -> By:
+        on, off = (
+            by_place(render({"featureGates": [{"name": gate, "enabled": is_on}], **values})) for is_on in (True, False)
+        )
+        return {place: each for place, each in added(on, off).items() if place not in off}
+
+    rights = by_place(manifests.read(DEPLOY / "components" / "mtls"))
+    assert gated() == rights
+    name = "raybus-cluster-reconciler-mtls"
+    assert {*gated(watchNamespace=["a"])} == {("Role", "a", name), ("RoleBinding", "a", name)}
 
 
 def test_kuberays_namespace_gives_the_migration_overlay(

@@ -108,6 +108,41 @@ async def test_a_reconciler_creates_neither_roles_nor_configmaps_in_our_namespac
         assert "may write nothing in namespace raybus" in await refusal(thief, resource, NAMESPACE, body)
 
 
+async def test_a_reconciler_changes_of_a_secret_only_the_owners_and_only_where_cert_manager_wrote_it(
+    thief: KubeClient, namespace: str, kube: KubeClient, kubectl: Kubectl
+) -> None:
+    folder = str(DEPLOY / "rights" / "mtls")
+    kubectl("apply", "-k", folder)
+    marks = {"cert-manager.io/certificate-name": "c"}
+    owner = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "name": "c", "uid": "u"}
+    adopt: Body = {"metadata": {"ownerReferences": [owner]}}
+    try:
+        for name, annotations in (("issued", marks), ("of-a-tenant", {})):
+            metadata = {"name": name, "annotations": annotations}
+            await kube.create(SECRET, namespace, {"metadata": metadata, "data": {"tls.key": "eA=="}})
+
+        async def may_adopt() -> bool:
+            try:
+                await thief.patch(SECRET, namespace, "issued", Patch(body=adopt))
+            except errors.Forbidden:
+                return False
+            return True
+
+        await eventually_true(may_adopt, what="it may adopt a Secret that cert-manager wrote")
+        for name, body in (
+            ("of-a-tenant", adopt),
+            ("of-a-tenant", {"metadata": {"annotations": marks}}),
+            ("issued", {"data": {"tls.key": "eQ=="}}),
+            ("issued", {"metadata": {"labels": {"a": "b"}}}),
+            ("issued", {"metadata": {"annotations": {"a": "b"}}}),
+            ("issued", {"immutable": True}),
+        ):
+            with pytest.raises(errors.RaybusError, match="nothing of a Secret but the owners"):
+                await thief.patch(SECRET, namespace, name, Patch(body=body))
+    finally:
+        kubectl("delete", "-k", folder)
+
+
 async def test_a_reconciler_does_its_work(thief: KubeClient, namespace: str, kube: KubeClient) -> None:
     lease: Body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": {"name": "of-a-replica"}}
     assert await refusal(thief, LEASE, NAMESPACE, lease) == ""

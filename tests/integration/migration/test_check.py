@@ -83,12 +83,6 @@ async def more_workers(estate: Estate) -> None:
     await estate.kube.patch(RAY_CLUSTER, estate.namespace, clusters[0]["metadata"]["name"], patch)
 
 
-async def certificates(estate: Estate) -> None:
-    clusters = [each for each in await estate.read() if each["kind"] == "RayCluster"]
-    patch = Patch(body={"spec": {"tlsOptions": {"enabled": True}}})
-    await estate.kube.patch(RAY_CLUSTER, estate.namespace, clusters[0]["metadata"]["name"], patch)
-
-
 async def a_silent_dashboard(estate: Estate) -> None:
     for head in estate.serve.heads.values():
         head.behaviour = "silent"
@@ -99,7 +93,6 @@ async def a_silent_dashboard(estate: Estate) -> None:
     [
         pytest.param(a_changed_spec, Verdict.NOT_READY, "the status would name other clusters", id="a changed spec"),
         pytest.param(more_workers, Verdict.NOT_READY, "raybus would create Pod", id="workers to come"),
-        pytest.param(certificates, Verdict.NOT_READY, "tlsOptions.enabled is not supported yet", id="mutual TLS"),
         pytest.param(a_silent_dashboard, Verdict.UNREAD, "does not report its state", id="a silent dashboard"),
     ],
 )

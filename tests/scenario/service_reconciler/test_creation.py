@@ -16,6 +16,8 @@ from support.builders.ray_service import a_cluster_config, a_group, a_ray_servic
 HEAD: Json = a_cluster_config()["headGroupSpec"]
 OPTIONS = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
 
+COLLECTOR: Json = {"collectorOptions": {"image": "i", "env": [{"name": "STORAGE_BACKEND", "value": "X"}]}}
+
 
 def incremental(**options: Any) -> dict[str, Any]:
     return {
@@ -208,13 +210,17 @@ async def test_the_rules_of_clusters_are_those_of_services(fields: dict[str, Any
     assert harness.clusters == []
 
 
-async def test_certificates_that_are_not_built_yet_are_refused_before_there_is_a_cluster() -> None:
-    harness = Harness(config=Config(gates=frozenset(Gate)))
-    harness.apply(config=a_cluster_config(tlsOptions={"enabled": True}))
+@pytest.mark.parametrize("options", [{"tlsOptions": {"enabled": True}}, {"historyServerOptions": COLLECTOR}])
+async def test_alpha_features_of_clusters_need_their_gate_here_too(options: dict[str, Any]) -> None:
+    harness = Harness()
+    harness.apply(config=a_cluster_config(**options))
     await harness.run(1)
     assert harness.condition("Ready") == ("False", "ValidationFailed")
-    assert "tlsOptions.enabled is not supported yet; remove" in harness.message("Ready")
-    assert harness.clusters == []
+    assert "feature gate" in harness.message("Ready")
+    harness = Harness(config=Config(gates=frozenset(Gate)))
+    harness.apply(config=a_cluster_config(**options))
+    await harness.run(1)
+    assert len(harness.clusters) == 1
 
 
 @pytest.mark.acceptance("rayservice", 13)

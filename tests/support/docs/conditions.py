@@ -73,11 +73,9 @@ CLUSTERS: Final = {
     "RayClusterSuspended": Meaning("All pods are deleted.", ("RayClusterSuspended",)),
     "ReplicaFailure": Meaning(
         "The last attempt to create or delete a pod or another child failed; absent after a success. For other children the reason is "
-        "`FailedCreate` and their kind, such as `FailedCreateService`. `InvalidRayClusterMetadata`: the name is invalid, and no child is created.",
+        "`FailedCreate` and their kind, such as `FailedCreateService`. `InvalidRayClusterMetadata`: the name is invalid, and no child is created. "
+        "`CertManagerNotFound`: `tlsOptions` needs cert-manager, and no child is created.",
         tuple(of_clusters.ReplicaFailure),
-    ),
-    "UnsupportedFeatures": Meaning(
-        "The spec uses a feature that raybus does not support yet; the message names the field and the action.", ("UnsupportedRayClusterSpec",), is_ours=True
     ),
 }  # fmt: skip
 
@@ -94,6 +92,9 @@ NORMAL: Final = {
     "TrafficShifted": "A move of traffic in steps, with the reason for its size.",
     "DrainStarted": "The old cluster drains; the message contains the time limit. A Warning if the timeout is invalid.",
     "DrainEnded": "raybus deletes the old cluster; the message contains the requests in flight. A Warning if there are any.",
+    "MTLSCertsNotReady": "cert-manager has not issued the cluster's certificates yet; new pods wait for them.",
+    "MTLSPKIReady": "The certificates are issued.",
+    "MTLSCertificatesUpdated": "The head's or the workers' certificate names other pods from now on.",
     "UpgradeReceipt": "The result of the upgrade.",
 }
 """Events about progress."""
@@ -106,7 +107,8 @@ WARNINGS: Final = {
     "InvalidRayClusterSpec": "The spec is invalid, or discouraged.",
     "InvalidRayClusterStatus": "The status contradicts itself.",
     "InvalidAnnotation": "An annotation has an invalid value.",
-    "UnsupportedRayClusterSpec": "The spec uses a feature that raybus does not support yet.",
+    "MTLSFailedToReconcile": "An object of the cluster's certificates cannot be made, changed or read, or is another owner's; the message names the step.",
+    "MTLSCertificateExpiringSoon": "A certificate of the cluster expires within 24 hours; restart the pods after cert-manager has renewed it.",
     "RayServiceInitializingTimeout": "The service was not ready within its time limit.",
     "UpgradeStalled": "An upgrade made no progress; the message starts with the cause.",
     "UpgradeEventLost": "NATS rejected an upgrade event.",

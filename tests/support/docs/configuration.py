@@ -70,8 +70,8 @@ _GATES: Final = {
     Gate.SIDECAR_SUBMITTER_RESTART: "raybus runs no RayJobs.",
     Gate.NETWORK_POLICY: "Permits `networkPolicy`: one NetworkPolicy for the head, and one for each worker group.",
     Gate.EMBEDDED_STORAGE: "Permits a GCS store on a volume: `backend: rocksdb`.",
-    Gate.MTLS: "Permits `tlsOptions`; not supported yet.",
-    Gate.HISTORY_SERVER: "Permits `historyServerOptions`; not supported yet.",
+    Gate.MTLS: "Permits `tlsOptions`: mutual TLS between Ray's processes, with certificates of cert-manager. Needs the rights of `deploy/components/mtls`.",
+    Gate.HISTORY_SERVER: "Permits `historyServerOptions`: a container that collects logs and events for the history server.",
     Gate.KUBERNETES_WAS: "Kubernetes' own scheduler schedules gangs (`scheduling.k8s.io/v1alpha2`).",
 }
 _FILE: Final = {

@@ -19,6 +19,7 @@ CONFIG_MAP: Final = re.compile(r"\b(nats-config|operator-config|raybus-config)-[
 CHECKSUM: Final = "checksum/config"
 
 _INTERNAL: Final = ".Values.nats.enabled"
+_GATE: Final = 'include "raybus.gate"'
 _EVERYWHERE: Final = "not .Values.watchNamespace"
 _PODS: Final = {"Deployment", "StatefulSet", "Job"}
 _ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
@@ -78,8 +79,9 @@ def _condition(document: Document) -> str:
 def _part(document: Document, condition: str) -> str:
     changed = msgspec.json.decode(CONFIG_MAP.sub(r"\1", msgspec.json.encode(document).decode()))
     _place(changed)
-    if changed["kind"] in {"ClusterRole", "ClusterRoleBinding"} and not condition:
-        return _anywhere(changed)
+    if changed["kind"] in {"ClusterRole", "ClusterRoleBinding"} and (not condition or condition.startswith(_GATE)):
+        text = _anywhere(changed)
+        return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
     if change := _CHANGES.get(changed["kind"]):
         change(changed)
     text = f"---\n{template(changed)}"

@@ -1,5 +1,6 @@
 """The files of `tests/golden/kuberay`: a manifest as a user writes it, and the objects that KubeRay made of it."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from support.kuberay.settings import OPERATOR_FILE, Setting
 NAMESPACE: Final = "kuberay-golden"
 """The namespace in which KubeRay made the objects; it stands in some of their fields."""
 
+_CERTIFICATE: Final = re.compile(r"ray-(?:head-cert|worker-cert|ca-certificate)-(.+)")
 _CHOSEN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "namespace")
 
 
@@ -55,7 +57,8 @@ def _save(setting: Setting, name: str, objects: Sequence[Body]) -> Path:
     path = setting.folder / f"{name}.json"
     uid = next(each["metadata"]["uid"] for each in objects if each["kind"] == "RayCluster")
     text = msgspec.json.encode([_lasting(each) for each in objects], order="sorted").decode()
-    path.write_text(msgspec.json.format(text.replace(uid, CLUSTER_UID), indent=1) + "\n")
+    text = text.replace(uid, CLUSTER_UID).replace(f"-ca-secret-{uid[:8]}", f"-ca-secret-{CLUSTER_UID[:8]}")
+    path.write_text(msgspec.json.format(text, indent=1) + "\n")
     return path
 
 
@@ -81,6 +84,9 @@ def _cluster(body: Body) -> str | None:
     if body["kind"] == "RayCluster":
         return meta["name"]
     owners = [each["name"] for each in meta.get("ownerReferences", []) if each["kind"] == "RayCluster"]
+    certificate = meta.get("annotations", {}).get("cert-manager.io/certificate-name", "")
+    if (of_cluster := _CERTIFICATE.fullmatch(certificate)) is not None:
+        return of_cluster[1]
     return owners[0] if owners else meta.get("labels", {}).get(labels.CLUSTER)
 
 
@@ -88,6 +94,9 @@ def _lasting(body: Body) -> Body:
     """Return an object without what is its own only on one server; pods keep their address, which statuses quote."""
     meta = {field: value for field, value in body["metadata"].items() if field not in _CHOSEN}
     meta["namespace"] = NAMESPACE
+    for each in meta.get("ownerReferences", []):
+        if each["kind"] == "Certificate":
+            each["uid"] = "uid-of-the-certificate"
     kept: dict[str, Any] = {**body, "metadata": meta}
     match body["kind"]:
         case "RayCluster":

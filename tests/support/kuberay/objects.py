@@ -11,12 +11,15 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from cluster_reconciler.resources.tls import WAIT_FOR_ADDRESS
 from common import errors, labels
 from common.api.opaque import Body
 from common.kube.client import KubeClient
 from common.kube.resources import (
+    CERTIFICATE,
     CONFIG_MAP,
     INGRESS,
+    ISSUER,
     JOB,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -44,6 +47,8 @@ CHILDREN: Final = (
     PERSISTENT_VOLUME_CLAIM,
     JOB,
     INGRESS,
+    ISSUER,
+    CERTIFICATE,
     *POD_GROUPS,
 )
 CLUSTER_UID: Final = "uid-of-the-raycluster"
@@ -96,6 +101,11 @@ def comparable(objects: Sequence[Body]) -> dict[str, Body]:
     text = _OPERATOR_VERSION.sub("VERSION", text)
     text = _TOKEN_VOLUME.sub("kube-api-access", pattern.sub(lambda found: names[found[0]], text))
     bodies = cast("Objects", msgspec.json.decode(text))
+    for each in bodies:
+        if (
+            each["kind"] == "Certificate" and "ipAddresses" in each["spec"]
+        ):  # which were sorted before they got a name by their place
+            each["spec"]["ipAddresses"].sort()
     return {f"{each['apiVersion']} {each['kind']} {each['metadata']['name']}": each for each in bodies}
 
 
@@ -148,7 +158,8 @@ def _names(objects: Sequence[Body]) -> dict[str, str]:
             found.setdefault(replica, f"replica of {place}")
     for each in objects:
         if each["kind"] == "RayCluster":
-            found[each["metadata"].get("uid", CLUSTER_UID)] = "UID"
+            uid = each["metadata"].get("uid", CLUSTER_UID)
+            found |= {uid: "UID", uid[:8]: "UID8"}
         if each["kind"] == "Service" and each["spec"].get("clusterIP", "None") != "None":
             found[each["spec"]["clusterIP"]] = f"address of {each['metadata']['name']}"
     return found
@@ -180,6 +191,8 @@ def _kept(body: Body) -> Body:
         case "Secret":
             kept["data"] = dict.fromkeys(body.get("data", {}), "SECRET")
             kept.pop("status", None)
+        case "Certificate" | "Issuer":
+            kept.pop("status", None)
         case "PersistentVolumeClaim" | "Service" | "Pod" | "Ingress" | "Job":
             kept.pop("status", None)
             kept["spec"] = _stable_spec(body["spec"])
@@ -195,6 +208,8 @@ def _stable_spec(spec: Body) -> Body:
         kept["ports"] = sorted((_without_node_port(port) for port in spec["ports"]), key=lambda port: port["name"])
     for container in spec.get("initContainers", []):  # lines of a script may be indented in more ways than one
         container["args"] = [" ".join(each.split()) for each in container.get("args", [])]
+        if container["name"] == WAIT_FOR_ADDRESS:  # ours finds addresses of IPv6 too
+            container["args"] = ["SCRIPT"] * len(container["args"])
     return kept
 
 

@@ -47,6 +47,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 SETTINGS: Final = (
     Setting(name="plain"),
     Setting(name="gated", gates="GCSFaultToleranceEmbeddedStorage=true"),
+    Setting(name="history", gates="RayClusterHistoryServer=true"),
+    Setting(name="mtls", gates="RayClusterHistoryServer=true,RayClusterMTLS=true"),
     Setting(
         name="switched",
         environment={

@@ -196,10 +196,13 @@ spec:
 
 def _report() -> Report:
     kuberay = OperatorSummary(namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1)
-    tls = migrating.unsupported("tlsOptions.enabled is not supported yet", "keep KubeRay for it, or remove tlsOptions")
+    job = migrating.unsupported(
+        "no controller would run it (Running)",
+        "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere",
+    )
     objects = [
         migrating.subject("RayService", "shop", "demo", []),
-        migrating.subject("RayCluster", "recommendations-production", "recommender-of-the-second-team", [tls]),
+        migrating.subject("RayJob", "recommendations-production", "recommender-of-the-second-team", [job]),
     ]
     settings = [Setting(kuberay="--enable-leader-election", value="true", here="needs nothing here")]
     return Report(

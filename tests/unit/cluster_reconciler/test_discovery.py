@@ -18,11 +18,6 @@ def test_openshift_is_detected_by_its_groups(group: str, is_openshift: bool) -> 
     assert settings.adapt(Config(), frozenset({f"{group}/v1"})).is_openshift is is_openshift
 
 
-@pytest.mark.parametrize(("version", "is_there"), [("cert-manager.io/v1", True), ("cert-manager.io/v1alpha2", False)])
-def test_cert_manager_is_detected_by_its_version(version: str, is_there: bool) -> None:
-    assert settings.adapt(Config(), frozenset({version})).has_cert_manager is is_there
-
-
 def test_a_gate_needs_its_api() -> None:
     with pytest.raises(InvalidSpec, match=r"no served scheduling.k8s.io API version available"):
         settings.adapt(GATED, frozenset())

@@ -12,6 +12,7 @@ ALL = [
     *manifests.read(DEPLOY / "rights" / "everywhere"),
     *manifests.read(DEPLOY / "components" / "notifications"),
 ]
+MTLS = manifests.read(DEPLOY / "components" / "mtls")
 READ = {"get", "list", "watch"}
 GATEWAY = "cluster gateway.networking.k8s.io"
 
@@ -124,6 +125,15 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
 @pytest.mark.parametrize("account", EXPECTED)
 def test_an_account_may_do_this_and_nothing_else(account: str) -> None:
     assert manifests.rights(ALL, account) == EXPECTED[account]
+
+
+def test_certificates_need_rights_that_only_their_component_gives() -> None:
+    assert manifests.rights(MTLS, "cluster-reconciler") == {
+        "cluster cert-manager.io/issuers": {"get", "create"},
+        "cluster cert-manager.io/certificates": {"get", "create", "update"},
+        "cluster /secrets": {"patch"},
+    }
+    assert {each["kind"] for each in MTLS} == {"ClusterRole", "ClusterRoleBinding"}
 
 
 def test_every_account_is_in_the_table() -> None:

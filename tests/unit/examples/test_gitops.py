@@ -159,7 +159,6 @@ CLUSTERS: Final = {
     "ready": (a_cluster(HEAD, PROVISIONED), "Healthy", "current"),
     "head lost": (a_cluster(a_condition("HeadPodReady", "False"), PROVISIONED), "Progressing", "inProgress"),
     "degraded": (a_cluster(HEAD, PROVISIONED, a_condition("ReplicaFailure")), "Degraded", "failed"),
-    "unsupported": (a_cluster(HEAD, PROVISIONED, a_condition("UnsupportedFeatures")), "Degraded", "failed"),
     "suspending": (
         a_cluster(HEAD, PROVISIONED, a_condition("RayClusterSuspending"), suspend=True),
         "Progressing",

@@ -10,6 +10,14 @@
 {{- end -}}
 {{- end -}}
 
+{{/* "true" where a feature gate is on that is off by default: (list . "RayClusterMTLS"). */}}
+{{- define "raybus.gate" -}}
+{{- $gate := index . 1 -}}
+{{- range (index . 0).Values.featureGates -}}
+{{- if and .enabled (or (eq .name $gate) (eq .name "AllAlpha")) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The settings that all services share, as JSON. */}}
 {{- define "raybus.settings" -}}
 {{- $gates := list -}}

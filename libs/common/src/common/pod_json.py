@@ -94,6 +94,11 @@ def port_named(container: Body, name: str) -> int | None:
     return next((port["containerPort"] for port in bodies(container, "ports") if port.get("name") == name), None)
 
 
+def shared(container: Body, *fields: str) -> Body:
+    """Return a copy of those of a container's fields that it has."""
+    return {field: copy.deepcopy(container[field]) for field in fields if container.get(field) is not None}
+
+
 def literal(name: str, value: str) -> Body:
     """Build an environment variable with a plain value."""
     return {"name": name, "value": value}

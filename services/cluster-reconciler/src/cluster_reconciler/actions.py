@@ -1,6 +1,6 @@
 """Plans of this service, and the action that only they have. `execute.py` does it; all others are in `common.runtime.actions`."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -8,7 +8,7 @@ from cluster_reconciler.reasons import Failure
 from cluster_reconciler.resources.node import ReplicaIndex
 from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import POD
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Plan
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Patch, Plan
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
@@ -28,6 +28,12 @@ class CreateWorker(Action, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"create Pod {self.name}"
+
+
+class Adopt(Patch, frozen=True, kw_only=True):
+    """Add an owner to an object that is not ours; a failure is reported, and nothing waits for it."""
+
+    is_optional: ClassVar[bool] = True
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,8 +32,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     head_pod_name_is_fixed: Annotated[bool, "ENABLE_DETERMINISTIC_HEAD_POD_NAME"] = False
     uses_ingress_on_openshift: Annotated[bool, "USE_INGRESS_ON_OPENSHIFT"] = False
     is_openshift: bool = False
-    has_cert_manager: bool = False
-    """What the API server serves, as found at the start."""
+    """Whether the API server serves OpenShift's groups, as found at the start."""
     cluster_domain: Annotated[str, "CLUSTER_DOMAIN"] = "cluster.local"
     max_pods: Annotated[int, "RAYBUS_MAX_PODS_PER_CLUSTER"] = 10_000
     """Worker pods of one cluster."""

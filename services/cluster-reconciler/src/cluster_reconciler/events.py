@@ -31,6 +31,14 @@ class Warned(msgspec.Struct, frozen=True):
         return ActionEvents(failure=self.about(cluster, child, **more))
 
 
+class Noted(Warned, frozen=True):
+    """A Normal Event about a cluster that reports no write of its own."""
+
+    def about(self, cluster: RayCluster, child: str = "", **more: str) -> Event:
+        """Return the Event; `more` is what else the note names."""
+        return normal(self.reason, self.action, self.note.format(**_places(cluster, child), **more))
+
+
 class Reported(msgspec.Struct, frozen=True):
     """The Events of a write. Reasons follow from action and thing: `CreatedHeadPod`, `FailedToCreateHeadPod`, in a condition `FailedCreateHeadPod`."""
 
@@ -71,9 +79,6 @@ INVALID_METADATA: Final = Warned("InvalidRayClusterMetadata", _INVALID)
 INVALID_SPEC: Final = Warned("InvalidRayClusterSpec", _INVALID)
 INVALID_STATUS: Final = Warned("InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}")
 UNWISE_SPEC: Final = Warned("InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}")
-UNSUPPORTED: Final = Warned(
-    "UnsupportedRayClusterSpec", "The RayCluster {cluster} asks for what is not supported: {problem}"
-)
 LIMIT_EXCEEDED: Final = Warned("LimitExceeded", "No pod of RayCluster {cluster} is created or deleted: {problem}")
 SERVICE_ACCOUNT_MISSING: Final = Warned(
     "AutoscalerServiceAccountNotFound",
@@ -86,6 +91,18 @@ NETWORK_POLICY_TAKEN: Final = Warned(
     "NetworkPolicyNameCollision",
     "NetworkPolicy {child} already exists and is not owned by this RayCluster, network isolation "
     "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision",
+)
+MTLS_FAILED: Final = Warned("MTLSFailedToReconcile", "Failed to reconcile mTLS {step}: {problem}", "Reconcile")
+CERTIFICATES_AWAITED: Final = Noted(
+    "MTLSCertsNotReady", "Waiting for cert-manager to issue mTLS certificates", "Reconcile"
+)
+PKI_READY: Final = Noted("MTLSPKIReady", "mTLS PKI is ready: CA, head, and worker certificates issued", "Reconcile")
+UPDATED_CERTIFICATE: Final = Noted("MTLSCertificatesUpdated", "Updated {step} SANs (IPs: [{addresses}])", "Update")
+EXPIRES_SOON: Final = Warned(
+    "MTLSCertificateExpiringSoon",
+    "TLS certificate {name} expires in {hours} hours; "
+    "Ray does not hot-reload certs so a pod restart will be needed after renewal",
+    "Reconcile",
 )
 CLAIM_MISSING: Final = Warned(
     "FailedToCreatePVC",

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from cluster_reconciler import batch
+from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
 from cluster_reconciler.observe import Memory, Ports, from_state, keep_pods, memory_of, selector
 from cluster_reconciler.observed import Observed
@@ -59,7 +59,10 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, executor: Ex
     """
     actions = [each for some in plan.actions for each in some.actions]
     executed = await executor.execute(observed, plan)
-    changes_children = any(isinstance(each, Replace | Delete) and not is_of_pod(each) for each in actions)
+    changes_children = any(
+        isinstance(each, Replace | Delete) and each.resource not in pki.KINDS and not is_of_pod(each)
+        for each in actions
+    )
     if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
         memory_of(observed.cluster, io).children.clear()
     _log(executed, list(map(str, actions)), plan.note)
@@ -89,6 +92,7 @@ def handlers(io: Ports) -> Handlers[Observed]:
     return {
         CreateWorker: partial(_create_worker, io=io),
         Create: partial(_create, io=io),
+        Replace: partial(_replace, io=io),
         Delete: partial(_delete, io=io),
         DeleteCollection: partial(_delete_pods, io=io),
     }
@@ -104,8 +108,16 @@ def _create_worker(action: CreateWorker, observed: Observed, writer: Writer, io:
 
 def _create(action: Create, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
     memory = memory_of(observed.cluster, io)
+    if action.resource in pki.KINDS:
+        memory.changed_pki(is_leaf_change=False, now=observed.now)
     is_pod = action.resource is POD
     return _create_pod(action, memory, writer) if is_pod else _create_child(action, observed, memory, writer)
+
+
+def _replace(action: Replace, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
+    if action.resource in pki.KINDS:
+        memory_of(observed.cluster, io).changed_pki(is_leaf_change=True, now=observed.now)
+    return writer.write(action)
 
 
 async def _create_pod(action: Create, memory: Memory, writer: Writer) -> bool:

@@ -7,30 +7,33 @@ that is not brand-new, because the state may be old just after a start (design r
 
 import base64
 import secrets
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from cluster_reconciler import batch, children, refusals
+from cluster_reconciler import batch, children, pki, refusals
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.resources import owner, services
-from common import errors, labels, names
+from cluster_reconciler.observed import Child, Observed, Pki
+from cluster_reconciler.resources import certificates, owner, services
+from common import errors, labels, names, pod_json
 from common.api.core import Job, Pod, Service
 from common.api.meta import Items
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate
+from common.kube.answers import is_gone
 from common.kube.client import Kube
-from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
+from common.kube.resources import NETWORK_POLICY, POD, SECRET, Resource, label_selector
+from common.ray import cluster_traits as traits
 from common.runtime.actions import Create
 from common.runtime.cache import Cache
 from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
 """How long a child outside the state stream is taken to be there after we saw it (spec raycluster §5.1)."""
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 
 
@@ -51,12 +54,20 @@ class Memory(msgspec.Struct):
     """Seconds from its creation until all its pods ran, where this process has measured it."""
     progress_since: datetime | None = None
     """Since when the progress of some pods has waited for a status update."""
+    pki: Pki | None = None
+    """What the latest read of the cluster's certificates found."""
     children: dict[tuple[Resource, str], tuple[Body, datetime]] = {}
     """What was wanted of each child that was observed, and when; without an entry, the next reconcile reads the child again."""
 
     def saw(self, child: Child, *, now: datetime) -> None:
         """Note that a child is there."""
         self.children[child.resource, child.name] = (child.wanted, now)
+
+    def changed_pki(self, *, is_leaf_change: bool, now: datetime) -> None:
+        """Note that we wrote an object of the certificates, so that the next reconcile reads them again."""
+        if self.pki is not None:
+            changed_at = now if is_leaf_change else self.pki.changed_at
+            self.pki = msgspec.structs.replace(self.pki, read_at=_NEVER, changed_at=changed_at)
 
     def trusts(self, child: Child, *, now: datetime) -> bool:
         """Return whether a child was observed lately, with the same wanted content."""
@@ -80,9 +91,10 @@ async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
         io.memories.pop(key, None)
         return None
     observed = Observed(cluster=cluster, config=io.config, now=now)
-    if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
-        observed = await _look_up(observed, io)
-    return from_state(observed, io)
+    if cluster.metadata.deletion_timestamp is not None or refusals.find(cluster, io.config) is not None:
+        return from_state(observed, io)
+    observed = from_state(await _look_up(observed, io), io)
+    return await _with_pki(observed, io) if traits.has_tls(cluster) else observed
 
 
 def from_state(observed: Observed, io: Ports) -> Observed:
@@ -121,8 +133,9 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     """Read again what a plan for pods relies on; None when the plan holds.
 
     Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
-    made pods and died before it wrote a status, we want the very names that it took. And a new pod gets another name when a deleted
-    pod had its own: only the plan shows which names to ask about. A name that the user or a setting gives comes again, whichever pod had it.
+    made pods and died before it wrote a status, we want the very names that it took. Before pods are made, their certificates are read. And
+    a new pod gets another name when a deleted pod had its own: only the plan shows which names to ask about. A name that the user or a
+    setting gives comes again, whichever pod had it.
     """
     cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
     is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
@@ -133,6 +146,8 @@ async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed 
     asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
     if not asked:
         return None
+    if observed.pki is not None and not observed.pki.is_fresh:  # no pod before its certificate as it is now
+        return await _with_pki(observed, io, is_trusted=False)
     prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
     deleted = io.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
     if deleted & asked <= observed.taken:
@@ -199,3 +214,62 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
         return listed
     memory.saw(all_of_them, now=now)
     return None
+
+
+async def _with_pki(observed: Observed, io: Ports, *, is_trusted: bool = True) -> Observed:
+    """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
+    memory, now = memory_of(observed.cluster, io), observed.now
+    known, was_awaited, since, changed_at = memory.pki, False, None, None
+    if known is not None:
+        trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
+        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
+        if is_trusted and now - known.read_at < limit:
+            return _with_predecessors(trusted)
+        was_awaited, since, changed_at = bool(pki.missing(trusted)), known.awaited_since, known.changed_at
+    found = msgspec.structs.replace(await _read_pki(observed, io), was_awaited=was_awaited, changed_at=changed_at)
+    is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
+    memory.pki = msgspec.structs.replace(found, awaited_since=None if is_complete else since or now)
+    return _with_predecessors(msgspec.structs.replace(observed, pki=memory.pki))
+
+
+def _with_predecessors(observed: Observed) -> Observed:
+    """Add what a deleted cluster of the same name left behind of its certificates."""
+    objects = {} if observed.pki is None else observed.pki.objects
+    left = (Child(*place) for place, body in objects.items() if owner.is_predecessors(observed.cluster, body))
+    return msgspec.structs.replace(observed, predecessors=(*observed.predecessors, *left))
+
+
+async def _read_pki(observed: Observed, io: Ports) -> Pki:
+    """Read the Issuers and Certificates, and the Secrets of those that are there."""
+    cluster, found = observed.cluster, dict[tuple[Resource, str], Body]()
+    result = Pki(objects=found, read_at=observed.now)
+    parts = certificates.chain(cluster, io.config)
+    for resource, name, of in (
+        *((part.resource, part.name, None) for part in parts),
+        *((SECRET, part.secret, (part.resource, part.name)) for part in parts if part.secret),
+    ):
+        if of is not None and of not in found:
+            continue
+        try:
+            body: Body = msgspec.json.decode(await io.kube.get(resource, cluster.metadata.namespace, name))
+        except errors.NotFound as problem:
+            if resource is not SECRET and not is_gone(problem, name):
+                return msgspec.structs.replace(result, is_served=False)
+            continue
+        except errors.Forbidden as problem:
+            return msgspec.structs.replace(result, fault=f"{problem}; {pki.RIGHTS}")
+        found[resource, name] = _without_values(body) if resource is SECRET else body
+    return result
+
+
+def _without_values(secret: Body) -> Body:
+    """Return what decides of a Secret: the names of its values, and of its metadata what holds none."""
+    meta, kept = pod_json.body(secret, "metadata"), ("name", "resourceVersion", "ownerReferences")
+    signed_for = pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME, "")
+    return {
+        "metadata": {
+            **{field: meta[field] for field in kept if field in meta},
+            "annotations": {labels.CERTIFICATE_NAME: signed_for},
+        },
+        "data": dict.fromkeys(pod_json.mapping(secret, "data"), ""),
+    }

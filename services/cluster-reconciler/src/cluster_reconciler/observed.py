@@ -3,6 +3,7 @@
 from collections import defaultdict
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,8 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.runtime.actions import SILENT, ActionEvents, Create, IfExists
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -32,6 +35,26 @@ class Child(msgspec.Struct, frozen=True):
     def creation(self) -> Create:
         """Return the creation of the child."""
         return Create(resource=self.resource, body=self.body, events=self.events, if_exists=self.if_exists)
+
+
+class Pki(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server holds of a cluster's certificates, and since when they are awaited; no key is in it."""
+
+    objects: dict[tuple[Resource, str], Body] = {}
+    """Issuers, Certificates and Secrets by kind and name; the values of a Secret's data are left out."""
+    is_served: bool = True
+    """Whether the API server knows cert-manager's kinds."""
+    fault: str = ""
+    """Why they cannot be read."""
+    read_at: datetime
+    changed_at: datetime | None = None
+    """When this replica last changed a leaf certificate."""
+    awaited_since: datetime | None = None
+    """Since when something is not as it should be."""
+    was_awaited: bool = False
+    """Whether pods could not use the certificates at the read before this one."""
+    is_fresh: bool = True
+    """Whether they were read for this reconcile."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -55,6 +78,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Children that the latest live read found, of a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
+    pki: Pki | None = None
+    """The certificates of a cluster with mutual TLS; None for any other."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()
@@ -87,6 +112,15 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the creation of those children of these kinds that are absent."""
         return [self.absent[each].creation for each in resources if each in self.absent]
 
+    @cached_property
+    def addresses(self) -> tuple[list[str], list[str]]:
+        """Return the addresses of the head and of the workers, sorted; of a cluster of ten thousand pods they are asked for often."""
+        return _addresses(self.heads), _addresses(self.workers)
+
+    def pki_object(self, resource: Resource, name: str) -> Body | None:
+        """Return one of the objects of the cluster's certificates."""
+        return None if self.pki is None else self.pki.objects.get((resource, name))
+
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
@@ -99,6 +133,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def is_terminating(pod: Pod) -> bool:
     """Return whether a pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def _addresses(pods: tuple[Pod, ...]) -> list[str]:
+    """Return the addresses of pods that have not ended and are not being deleted."""
+    lives = (pod for pod in pods if pod.status.phase not in _ENDED and not is_terminating(pod))
+    return sorted(pod.status.pod_ip for pod in lives if pod.status.pod_ip)
 
 
 def irrecoverable(pod: Pod) -> str:

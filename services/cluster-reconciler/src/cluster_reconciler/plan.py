@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler import batch, children, events, redis_cleanup, refusals
-from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, step
+from cluster_reconciler import batch, children, events, pki, redis_cleanup, refusals
+from cluster_reconciler.actions import ClusterPlan, Continue, CreateWorker, step
 from cluster_reconciler.observed import Observed, described, irrecoverable
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.pods.naming import Namer
@@ -22,7 +22,7 @@ from cluster_reconciler.resources.node import ReplicaIndex
 from common import labels, pod_json
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel, earliest
 from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
@@ -43,40 +43,35 @@ def make(observed: Observed, *, now: datetime) -> ClusterPlan:
         if isinstance(result, ClusterPlan):
             found = result
             break
-    requeue_at, note = now if found.is_partial else found.requeue_at, "; ".join(filter(None, notes))
+    requeue_at = now if found.is_partial else earliest(found.requeue_at, pki.requeue_at(observed))
+    note = "; ".join(filter(None, notes))
     return msgspec.structs.replace(found, actions=tuple(actions), requeue_at=requeue_at, note=note)
 
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
     """Refuse what is not ours or not valid."""
-    found = refusals.find(observed.cluster, observed.config)
-    is_unsupported = found is not None and found.refusal is not None and not found.refusal.is_of_name
-    is_over = is_unsupported and observed.cluster.metadata.deletion_timestamp is not None
-    return NOTHING if is_over else found or Continue()
+    return refusals.find(observed.cluster, observed.config) or Continue()
 
 
 def _warn(observed: Observed) -> Continue:
-    """Report what is allowed and unwise, or not supported."""
+    """Report what is allowed and unwise."""
     cluster, config = observed.cluster, observed.config
     found: list[Action] = [
         EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in cluster_rules.warnings(cluster)
     ]
-    found += refusals.warnings_of(cluster, cluster_rules.unsupported(cluster))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
         found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
     return Continue(actions=step(*found, is_side=True))
 
 
 def _hold_back(observed: Observed) -> Continue | ClusterPlan:
-    """Make no pod without the protection that the spec asks for, nor of a cluster that is larger than the operator's limits."""
-    cluster, unprotected = observed.cluster, cluster_rules.missing_protection(observed.cluster)
-    problem = unprotected or refusals.exceeded_limit(cluster, observed.config)
+    """Make no pod of a cluster that is larger than the operator's limits."""
+    cluster, problem = observed.cluster, refusals.exceeded_limit(observed.cluster, observed.config)
     if not problem:
         return Continue()
-    reason = ReplicaFailure.UNSUPPORTED if unprotected else ReplicaFailure.LIMIT_EXCEEDED
-    warnings = () if unprotected else (EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem)),)
-    actions, note = step(*warnings, is_side=True), f"pods are left alone: {problem}"
-    return ClusterPlan(actions=actions, refusal=Failure(reason, problem), is_periodic=False, note=note)
+    warned = EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem))
+    refusal, note = Failure(ReplicaFailure.LIMIT_EXCEEDED, problem), f"pods are left alone: {problem}"
+    return ClusterPlan(actions=step(warned, is_side=True), refusal=refusal, is_periodic=False, note=note)
 
 
 def _submit_to_batch_scheduler(observed: Observed) -> Continue | ClusterPlan:
@@ -100,9 +95,8 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
         return ClusterPlan(actions=step(delete), unfinished=reason, note=f"head: {reason}")
     if heads:
         return Continue(note="head: there is a head")
-    stays_dead = cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
-    if stays_dead and observed.holds(ConditionType.PROVISIONED):
-        return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
+    if (held_back := _without_head(observed)) is not None:
+        return held_back
     (name,), _ = Namer(observed).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
     pod_json.ensure_body(body["metadata"], "annotations").update(all_pods.marks(cluster, config.version))
@@ -112,12 +106,27 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
     return Continue(actions=(Parallel(actions=(create,), starts_slowly=True),), note="head: there is no head")
 
 
+def _without_head(observed: Observed) -> ClusterPlan | None:
+    """Return the plan of a cluster that gets no head, for good or for now."""
+    stays_dead = observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
+    if stays_dead and observed.holds(ConditionType.PROVISIONED):
+        return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
+    if problem := pki.missing(observed):
+        return ClusterPlan(unfinished=problem, note=f"head: {problem}")
+    return None
+
+
 def _workers(observed: Observed) -> ClusterPlan:
     """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
     namer, room, is_partial = Namer(observed), BATCH, False
+    uncertified = pki.missing(observed)
     for group in traits.named_groups(cluster):
         decision = workers.decide(observed, group, room=room)
+        if decision.creations and uncertified:
+            decision = msgspec.structs.replace(
+                decision, note=uncertified, creations=(), unfinished=uncertified, is_partial=False
+            )
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
         room -= len(decision.deletions) + len(decision.creations) * decision.hosts
@@ -145,9 +154,11 @@ def _workers(observed: Observed) -> ClusterPlan:
 
 PHASES: Final[tuple[Phase, ...]] = (
     _validate,
+    pki.require,
     redis_cleanup.finalize,
     _warn,
     children.create,
+    pki.maintain,
     all_pods.suspend,
     _hold_back,
     all_pods.recreate,

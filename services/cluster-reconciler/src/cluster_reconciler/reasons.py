@@ -15,8 +15,6 @@ class ConditionType(StrEnum):
     SUSPENDING = "RayClusterSuspending"
     SUSPENDED = "RayClusterSuspended"
     REPLICA_FAILURE = "ReplicaFailure"
-    UNSUPPORTED = "UnsupportedFeatures"
-    """Ours: the spec asks for what we do not do yet."""
 
 
 class ConditionReason(StrEnum):
@@ -40,7 +38,7 @@ class ReplicaFailure(StrEnum):
     CREATE_HEAD_POD = "FailedCreateHeadPod"
     DELETE_WORKER_POD = "FailedDeleteWorkerPod"
     CREATE_WORKER_POD = "FailedCreateWorkerPod"
-    UNSUPPORTED = "UnsupportedRayClusterSpec"
+    CERT_MANAGER_NOT_FOUND = "CertManagerNotFound"
     LIMIT_EXCEEDED = "LimitExceeded"
     INVALID_METADATA = "InvalidRayClusterMetadata"
 

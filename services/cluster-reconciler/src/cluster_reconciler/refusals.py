@@ -10,9 +10,9 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import NOTHING, ClusterPlan, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
+from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.status import compute
-from common import conditions, labels
+from common import labels
 from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Action, EmitEvent, Refuse
@@ -31,15 +31,11 @@ def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
         event = events.INVALID_METADATA.about(cluster, what="metadata", problem=problem)
         return _report(EmitEvent(event=event), failure=Failure(ReplicaFailure.INVALID_METADATA, problem))
     try:
-        problem, unsupported = cluster_rules.spec(cluster, config.gates), ""
+        problem = cluster_rules.spec(cluster, config.gates)
     except msgspec.ValidationError as fault:
-        problem, unsupported = f"{fault}; correct the field", ""
-    if problem is None and not config.has_cert_manager and cluster_rules.missing_protection(cluster):
-        problem, unsupported = cluster_rules.NO_CERT_MANAGER, cluster_rules.unsupported(cluster)
+        problem = f"{fault}; correct the field"
     if problem is not None:
-        event = EmitEvent(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem))
-        failure = Failure(ReplicaFailure.UNSUPPORTED, unsupported) if unsupported else None
-        return _report(event, *warnings_of(cluster, unsupported), failure=failure)
+        return _report(EmitEvent(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem)))
     if problem := cluster_rules.upgrade_options(cluster):
         return _report(EmitEvent(event=events.INVALID_SPEC.about(cluster, what="UpgradeStrategy", problem=problem)))
     if problem := cluster_rules.status(cluster):  # a retry may help without a change
@@ -49,13 +45,6 @@ def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
 
 def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
     return ClusterPlan(actions=step(*actions), refusal=failure, writes_status=failure is not None, is_periodic=False)
-
-
-def warnings_of(cluster: RayCluster, unsupported: str) -> tuple[EmitEvent, ...]:
-    """Report what is not supported, once: until the condition reports the same."""
-    known = conditions.find(cluster.status.conditions, ConditionType.UNSUPPORTED)
-    is_due = unsupported and (known is None or known.message != unsupported)
-    return (EmitEvent(event=events.UNSUPPORTED.about(cluster, problem=unsupported)),) if is_due else ()
 
 
 def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:

@@ -25,7 +25,6 @@ log = structlog.get_logger()
 
 BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
 """Names a batch scheduler as KubeRay's `--batch-scheduler` does, where the configuration file names none."""
-CERT_MANAGER: Final = "cert-manager.io/v1"
 PAUSE: Final = 2.0
 """Seconds between attempts while the API server does not answer."""
 
@@ -137,7 +136,7 @@ def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
 
 
 async def served(kube: KubeClient) -> frozenset[str]:
-    """Return the versions that the API server serves, such as `cert-manager.io/v1`; ask until there is an answer (spec raycluster §17.5, §18.2)."""
+    """Return the versions that the API server serves, such as `route.openshift.io/v1`; ask until there is an answer (spec raycluster §17.5, §18.2)."""
     while True:
         try:
             groups: list[Body] = msgspec.json.decode(await kube.request("GET", "/apis"))["groups"]
@@ -158,4 +157,4 @@ def adapt(config: Config, versions: frozenset[str]) -> Config:
             f"{batch.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
         )
     is_openshift = any(version.partition("/")[0] in ingress.OPENSHIFT_GROUPS for version in versions)
-    return msgspec.structs.replace(config, is_openshift=is_openshift, has_cert_manager=CERT_MANAGER in versions)
+    return msgspec.structs.replace(config, is_openshift=is_openshift)

@@ -84,11 +84,7 @@ def _spec_problem(service: RayService, gates: Gates) -> str | None:
         ),
         spec_json=msgspec.Raw(msgspec.json.encode(service.raw_cluster_config)),
     )
-    inner = (
-        cluster_rules.spec(cluster, gates)
-        or cluster_rules.upgrade_type_on_a_child(cluster)
-        or cluster_rules.missing_protection(cluster)
-    )
+    inner = cluster_rules.spec(cluster, gates) or cluster_rules.upgrade_type_on_a_child(cluster)
     if inner is not None:
         return inner
     head_meta: Json = (config.head_group_spec.head_service or {}).get("metadata") or {}

@@ -36,10 +36,13 @@ def test_a_report_with_everything_in_it(golden: Golden) -> None:
         "ValidatingWebhookConfiguration kuberay sends changes to KubeRay's operator: without it they are refused",
         "'kubectl delete validatingwebhookconfiguration kuberay' before KubeRay stops",
     )
-    tls = findings.unsupported("tlsOptions.enabled is not supported yet", "keep KubeRay for it, or remove tlsOptions")
+    job = findings.unsupported(
+        "no controller would run it (Running)",
+        "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere",
+    )
     found = a_report(
         findings.subject("RayService", "shop", "demo", [findings.note("an upgrade is on from demo-a to demo-b")]),
-        findings.subject("RayCluster", "shop", "secret", [tls]),
+        findings.subject("RayJob", "shop", "nightly", [job]),
         findings.subject("RayCluster", "shop", "demo-a", []),
         found=(hook,),
     )

@@ -67,7 +67,7 @@ def test_a_file_counts_and_the_flags_beside_it_do_not() -> None:
 @pytest.mark.parametrize(
     ("gates", "text"),
     [
-        pytest.param("RayClusterMTLS=true", "RayClusterMTLS is on", id="not built yet"),
+        pytest.param("RayCronJob=true", "RayCronJob is on", id="not built yet"),
         pytest.param("Tomorrow=true", "Tomorrow=true is not known here", id="of a newer operator"),
         pytest.param("RayJobDeletionPolicy=true", "", id="of jobs alone"),
     ],

@@ -28,7 +28,6 @@ def a_status(*true: ConditionType, ready: int = 0) -> RayClusterStatus:
         (NEVER_WRITTEN, a_status(ready=1), True, "a cluster begins, and has a worker already"),
         (NEVER_WRITTEN, a_status(ready=3), False, "it is complete"),
         (NEVER_WRITTEN, a_status(ConditionType.REPLICA_FAILURE), False, "a pod is refused"),
-        (NEVER_WRITTEN, a_status(ConditionType.UNSUPPORTED), False, "something is not built yet"),
         (NEVER_WRITTEN, a_status(ConditionType.SUSPENDING), False, "it is born suspended"),
         (WRITTEN, a_status(ready=2), True, "some workers have got ready"),
         (WRITTEN, a_status(ready=3), False, "all workers are ready"),

@@ -1,6 +1,7 @@
 """How a plan is executed: what a failure ends, and what it does not; batches, their time slice, and the Events."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -177,3 +178,15 @@ async def test_a_plan_in_time_is_not_cut() -> None:
     run = Run()
     result = await run.execute(Parallel(actions=some("a", seconds=SLICE)))
     assert (run.done, result.is_cut) == (["a"], False)
+
+
+class Optional(Step, frozen=True, kw_only=True):
+    is_optional: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("is_parallel", [False, True])
+async def test_a_failure_of_an_optional_action_is_reported_and_nothing_else(is_parallel: bool) -> None:
+    note = ActionEvents(failure=warning("Failed", "Do", "failed: "))
+    first = Optional(name="a", fails=REFUSED, events=note)
+    done, notes, error = await executed(Parallel(actions=(first,)) if is_parallel else first, Step(name="b"))
+    assert (done, notes, error) == (["b"], ["failed: denied"], None)

@@ -1,4 +1,4 @@
-"""Rules on mutual TLS, S45-S46 and §4.2.4, and the wishes that are not fulfilled yet."""
+"""Rules on mutual TLS, S45-S46 and §4.2.4."""
 
 import pytest
 
@@ -90,25 +90,3 @@ def test_conflicts(spec: Json, message: str | None) -> None:
 def test_conflicts_do_not_matter_without_tls() -> None:
     cluster = a_ray_cluster(head=a_head(template=with_env("RAY_USE_TLS")), tls_options={"enabled": False})
     assert cluster_rules.spec(cluster, ON) is None
-
-
-TLS = "tlsOptions.enabled is not supported yet; remove tlsOptions"
-HISTORY = "historyServerOptions is not supported yet; remove it"
-BOTH: Json = {"tls_options": {"enabled": True}, "history_server_options": {}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "holding", "expected"),
-    [
-        pytest.param({}, None, "", id="a plain cluster"),
-        pytest.param({"tls_options": {"enabled": False}}, None, "", id="TLS switched off"),
-        pytest.param({"tls_options": {"enabled": True}}, TLS, TLS, id="TLS"),
-        pytest.param({"history_server_options": {}}, None, HISTORY, id="history collector"),
-        pytest.param({"network_policy": {}}, None, "", id="network policies"),
-        pytest.param(BOTH, TLS, f"{TLS}; {HISTORY}", id="both of them"),
-    ],
-)
-def test_wishes_that_are_not_fulfilled_yet(spec: Json, holding: str | None, expected: str) -> None:
-    cluster = a_ray_cluster(**spec)
-    assert cluster_rules.missing_protection(cluster) == holding
-    assert cluster_rules.unsupported(cluster) == expected

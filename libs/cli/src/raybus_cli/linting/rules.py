@@ -45,7 +45,6 @@ def _of_cluster(body: Json, gates: Gates) -> Iterator[str]:
             cluster_rules.metadata(cluster),
             cluster_rules.spec(cluster, gates),
             cluster_rules.upgrade_options(cluster),
-            cluster_rules.unsupported(cluster) or None,
         )
     except msgspec.ValidationError as problem:
         rules = (str(problem),)

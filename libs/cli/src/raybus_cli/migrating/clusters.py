@@ -22,7 +22,6 @@ from common.runtime.actions import EmitEvent
 from common.runtime.cache import Cache
 from common.runtime.executor import Executed
 from common.runtime.key import Key
-from common.validation import ray_cluster as cluster_rules
 from raybus_cli.migrating import changes, findings
 from raybus_cli.migrating.findings import Finding, Subject
 
@@ -48,29 +47,19 @@ async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Fi
     refusal = refusal_of(cluster, io.config)
     if refusal is not None and not refusal.actions:
         return [findings.note("belongs to neither operator: spec.managedBy names another one")]
-    missing = _unsupported(cluster)
     if refusal is not None:
         reported = (each.event.note for step in refusal.actions for each in step.actions if isinstance(each, EmitEvent))
-        return [*missing, *_refused(next(reported))]
+        return _refused(next(reported))
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
     if observed is None:
         return []
     plan = planning.make(observed, now=observed.now)
     remedy = RECONCILED if _is_reconciled(observed) else UNRECONCILED
-    return [*missing, *changes.of_cluster(plan, remedy), *_status(observed, plan)]
+    return [*changes.of_cluster(plan, remedy), *_status(observed, plan)]
 
 
 def _refused(note: str) -> list[Finding]:
     return [findings.note(f"is rejected, as by KubeRay: {note}", "its pods are not changed until it is corrected")]
-
-
-def _unsupported(cluster: RayCluster) -> list[Finding]:
-    """Return the features of the cluster that raybus does not support, with the messages of the condition UnsupportedFeatures."""
-    found: list[Finding] = []
-    for text in cluster_rules.unsupported_fields(cluster):
-        what, _, remedy = text.partition("; ")
-        found.append(findings.unsupported(what, f"keep KubeRay for it, or {remedy}"))
-    return found
 
 
 def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:

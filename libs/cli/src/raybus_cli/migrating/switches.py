@@ -46,7 +46,7 @@ FLAGS: Final[dict[str, str]] = {
 }
 """Flags of KubeRay's operator, and their counterparts."""
 _OF_JOBS: Final = ("DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",)
-_NOT_YET: Final = frozenset({Gate.MTLS, Gate.HISTORY_SERVER, Gate.CRON_JOB})
+_NOT_YET: Final = frozenset({Gate.CRON_JOB})
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):

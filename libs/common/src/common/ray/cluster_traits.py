@@ -108,6 +108,12 @@ def has_kubernetes_auth(cluster: RayCluster) -> bool:
     return options is not None and options.enable_k8s_token_auth is True
 
 
+def has_tls(cluster: RayCluster) -> bool:
+    """Return whether Ray's processes use mutual TLS; validation refuses it while its gate is off."""
+    options = cluster.spec.tls_options
+    return options is not None and options.enabled is True
+
+
 def head_env_value(cluster: RayCluster, name: str) -> str | None:
     """Return the plain value of an environment variable of the head's Ray container; None when it is not named."""
     env = pod_json.env_named(pod_json.ray_container(cluster.spec.head_group_spec.template), name)

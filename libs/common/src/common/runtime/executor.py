@@ -159,7 +159,7 @@ class _Execution(msgspec.Struct):
                 tasks = [(action, group.create_task(self.attempt(action))) for action in actions[:size]]
             for action, task in tasks:
                 result = task.result()
-                if isinstance(result, errors.RaybusError):
+                if isinstance(result, errors.RaybusError) and not action.is_optional:
                     failed.append(Failure(action, result))
                 if (event := _event_of(action, result)) is not None:
                     self.events.append(event)

@@ -13,7 +13,7 @@ from common.api.ray_cluster import CollectorOptions, GcsFaultToleranceOptions, P
 from common.feature_gates import Gate, Gates
 from common.ray import cluster_traits as traits
 
-CONTAINER: Final = "ray-history-collector"
+COLLECTOR: Final = "ray-history-collector"
 _FIELD: Final = "historyServerOptions.collectorOptions"
 _MANAGED: Final = (
     *("POD_IP", "FQ_RAY_IP", "RAY_CLUSTER_NAME", "RAY_CLUSTER_NAMESPACE"),
@@ -27,9 +27,9 @@ _REQUIRED: Final = {
 """Backend to the variables that it cannot do without."""
 _TOKEN_SINCE: Final = (2, 52)
 _KUBERNETES_TOKEN_SINCE: Final = (2, 55)
-_TLS_VOLUME: Final = "ray-tls"
-_TLS_PATH: Final = "/etc/ray/tls"
-_TLS_ENV: Final = ("RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+TLS_VOLUME: Final = "ray-tls"
+TLS_PATH: Final = "/etc/ray/tls"
+TLS_ENV: Final = ("RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configuration"
 
 
@@ -117,9 +117,9 @@ def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     pods = [("head", cluster.spec.head_group_spec.template)]  # S35-S36
     pods += [(f"worker group {group.group_name}", group.template) for group in traits.worker_groups(cluster)]
     for pod, template in pods:
-        if any(container.get("name") == CONTAINER for container in pod_json.containers(template)):
+        if any(container.get("name") == COLLECTOR for container in pod_json.containers(template)):
             yield (
-                f"{pod} pod template must not define a container with name '{CONTAINER}' "
+                f"{pod} pod template must not define a container with name '{COLLECTOR}' "
                 "when history server collector options are enabled"
             )
 
@@ -221,11 +221,11 @@ def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 def _overridden(container: Body, env: str, mounts: str, how: str) -> Iterator[str]:
     """Yield the variables and mounts of the operator that a container has of its own."""
-    for name in _TLS_ENV:
+    for name in TLS_ENV:
         if pod_json.has_env(container, name):
             yield f"cannot set {name} environment variable in {env} {_BY_OPERATOR} {how}"
     for mount in pod_json.bodies(container, "volumeMounts"):
-        if mount.get("name") == _TLS_VOLUME:
-            yield f'cannot use volume mount named "{_TLS_VOLUME}" in {mounts} {_BY_OPERATOR} automatically'
-        if mount.get("mountPath") == _TLS_PATH:
-            yield f'cannot use volume mount at path "{_TLS_PATH}" in {mounts} {_BY_OPERATOR} automatically'
+        if mount.get("name") == TLS_VOLUME:
+            yield f'cannot use volume mount named "{TLS_VOLUME}" in {mounts} {_BY_OPERATOR} automatically'
+        if mount.get("mountPath") == TLS_PATH:
+            yield f'cannot use volume mount at path "{TLS_PATH}" in {mounts} {_BY_OPERATOR} automatically'

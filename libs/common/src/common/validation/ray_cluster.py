@@ -23,6 +23,7 @@ LONGEST_NAME: Final = 53
 """What leaves room in 63 characters for the longest ending, `-serve-svc`."""
 NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is not installed"
 """What is wrong with a cluster that asks for certificates where nothing makes them (§4.4)."""
+CERT_MANAGER_REMEDY: Final = "install cert-manager, or remove tlsOptions"
 START_COMMAND_ENV: Final = "KUBERAY_GEN_AUTOSCALER_START_CMD"
 _PRIORITY_SINCE: Final = (2, 56)
 _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
@@ -79,26 +80,6 @@ def status(cluster: RayCluster) -> str | None:
         "invalid RayCluster State: rayv1.RayClusterSuspending and rayv1.RayClusterSuspended conditions "
         "should not be both true"
     )
-
-
-def missing_protection(cluster: RayCluster) -> str | None:
-    """Name the field that asks for certificates: no pod is made without them, as by KubeRay (spec raycluster §11.15, §20)."""
-    options = cluster.spec.tls_options
-    is_enabled = options is not None and options.enabled is True
-    return "tlsOptions.enabled is not supported yet; remove tlsOptions" if is_enabled else None
-
-
-def unsupported_fields(cluster: RayCluster) -> Iterator[str]:
-    """Yield the valid fields that raybus does not support yet, each with a remedy; a condition and a Warning Event report each."""
-    if problem := missing_protection(cluster):
-        yield problem
-    if cluster.spec.history_server_options is not None:  # a collector container, spec raycluster §11.16
-        yield "historyServerOptions is not supported yet; remove it"
-
-
-def unsupported(cluster: RayCluster) -> str:
-    """Return all that the spec asks for and that raybus does not support yet, empty when there is nothing."""
-    return "; ".join(unsupported_fields(cluster))
 
 
 def _of_groups(cluster: RayCluster) -> Iterator[str]:

@@ -7,7 +7,7 @@ import copy
 from functools import partial
 from typing import Final
 
-from cluster_reconciler.resources import auth, owner, ray_pod, ray_start
+from cluster_reconciler.resources import auth, owner, ray_pod, ray_start, tls
 from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
@@ -72,6 +72,7 @@ def append_container(pod: Body, node: Node) -> None:
         literal("KUBERAY_GEN_AUTOSCALER_START_CMD", COMMAND),
     )
     auth.configure_container(container, node.cluster)
+    tls.configure_container(container, node.cluster)
     replaced = {
         "resources": options.resources,
         "image": options.image,

@@ -6,7 +6,7 @@ Behaviour: spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 8
 from typing import Final
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, owner, ray_pod, ray_start
+from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, owner, ray_pod, ray_start, tls
 from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
@@ -47,6 +47,7 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     pod = build(cluster, config, name=name)
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
     del metadata["name"]
+    tls.without_wait(pod)
     metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
     for probe in ("livenessProbe", "readinessProbe"):
         container.pop(probe, None)

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping
 from typing import Final
 
-from cluster_reconciler.resources import auth, graceful_drain, owner, ray_start
+from cluster_reconciler.resources import auth, collector, graceful_drain, owner, ray_start, tls
 from cluster_reconciler.resources.node import Node, pod_labels
 from common import labels, pod_json, ports
 from common.api.opaque import Body
@@ -51,6 +51,8 @@ def complete(pod: Body, node: Node) -> None:
     if pod_json.port_named(container, "metrics") is None:
         pod_json.ensure_list(container, "ports").append({"name": "metrics", "containerPort": ports.METRICS})
     auth.configure_pod(pod, node.cluster)
+    tls.configure_pod(pod, node)
+    collector.append_container(pod, node)
     sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars
     pod["spec"]["containers"].extend(copy.deepcopy(sidecars))
     if "plasma-directory" not in params:  # else the user placed the object store elsewhere
@@ -62,6 +64,9 @@ def complete(pod: Body, node: Node) -> None:
     if node.is_head and traits.is_autoscaling(node.cluster):  # its container sees Ray's logs, and the Ray container its
         autoscaler = next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
         for each in (container, autoscaler):
+            _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
+    if (collects := collector.find(pod, node)) is not None:  # it reads Ray's logs
+        for each in (container, collects):
             _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
     pod["metadata"]["annotations"] = node.config.default_pod_annotations | pod["metadata"]["annotations"]
     text = ray_start.command(params, container, is_head=node.is_head)
@@ -105,6 +110,7 @@ def _complete_env(pod: Body, node: Node, command: str) -> None:
         tags = f"kuberay_version={node.config.version};kuberay_crd={traits.creator_kind(node.cluster)}"
         pod_json.add_env(container, literal("RAY_USAGE_STATS_EXTRA_TAGS", tags))
     pod_json.add_missing_env(container, literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"))
+    collector.add_events_env(pod, node)
 
 
 def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:

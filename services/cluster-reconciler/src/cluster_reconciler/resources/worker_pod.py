@@ -3,7 +3,6 @@
 Behaviour: spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
 """
 
-import copy
 from typing import Final
 
 from cluster_reconciler.config import Config
@@ -70,7 +69,7 @@ done
 """
     return {
         "name": WAIT_GCS_READY,
-        **{field: copy.deepcopy(ray_container[field]) for field in shared if ray_container.get(field) is not None},
+        **pod_json.shared(ray_container, *shared),
         "command": ray_start.shell(node.config),
         "args": [script],
         "resources": {"limits": dict(_WAIT_RESOURCES), "requests": dict(_WAIT_RESOURCES)},

@@ -1,7 +1,6 @@
 """The whole status of a RayCluster, in the order of spec raycluster §13.1, and whether it is written (§14; acceptance cases 52, 73-78, 111-114).
 
-ReplicaFailure and UnsupportedFeatures are True or absent, never False; UnsupportedFeatures is ours, and only clusters that ask for such a
-thing have it. RayClusterProvisioned stays True once it was, except through suspension; it depends on the pods that exist, not on how many
+ReplicaFailure is True or absent, never False. RayClusterProvisioned stays True once it was, except through suspension; it depends on the pods that exist, not on how many
 should. Suspension: normal (both False) → Suspending → Suspended → normal; never both True. The end of Suspended needs `suspend: false` in
 the spec: to remove the field is not enough (§13.4, §13.5).
 """
@@ -13,7 +12,7 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
-from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, ReplicaFailure, State
+from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, State
 from common import conditions
 from common.api.core import Pod
 from common.api.meta import Condition, whole_seconds
@@ -22,7 +21,6 @@ from common.conditions import ConditionUpdate
 from common.feature_gates import Gate
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
-from common.validation import ray_cluster as cluster_rules
 
 _AMOUNTS: Final = ("desired_cpu", "desired_memory", "desired_gpu", "desired_tpu")
 _IGNORED: Final = ("last_update_time", "observed_generation", "state_transition_times", *_AMOUNTS)
@@ -30,10 +28,11 @@ _IGNORED: Final = ("last_update_time", "observed_generation", "state_transition_
 _PROGRESS: Final = ("ready_worker_replicas", "available_worker_replicas", "head", "endpoints")
 _REPORTED_AT_ONCE: Final = (
     ConditionType.REPLICA_FAILURE,
-    ConditionType.UNSUPPORTED,
     ConditionType.SUSPENDING,
     ConditionType.SUSPENDED,
 )
+_RETIRED: Final = "UnsupportedFeatures"
+"""A condition of earlier versions, which may still be in a status."""
 _CONTAINERS_NOT_READY: Final = "ContainersNotReady"
 _NOT_PROVISIONED: Final = ConditionUpdate(
     ConditionType.PROVISIONED, "False", ConditionReason.PODS_PROVISIONING, "RayCluster has been suspended"
@@ -111,10 +110,7 @@ def _conditions(observed: Observed, outcome: Outcome) -> Sequence[Condition]:
     if not is_suspended and not observed.holds(ConditionType.PROVISIONED):
         updates.append(provisioned(observed))
     known = suspended(conditions.updated(known, *updates, now=now), observed)
-    if not (problem := cluster_rules.unsupported(observed.cluster)):
-        return conditions.without(known, ConditionType.UNSUPPORTED)
-    update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", ReplicaFailure.UNSUPPORTED, problem)
-    return conditions.updated(known, update, now=now)
+    return conditions.without(known, _RETIRED)
 
 
 def head_ready(observed: Observed) -> ConditionUpdate:

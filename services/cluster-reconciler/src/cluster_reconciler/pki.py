@@ -1,0 +1,199 @@
+"""What is done about the certificates of a cluster with mutual TLS, and whether pods may use them.
+
+cert-manager issues them. The objects that ask it to are made once; the two leaf certificates follow the addresses of the pods, gathered for
+some seconds, because each change is a new certificate. No pod is made before both are issued as they are asked for now. An object of
+one of these names that is not this cluster's is never used: another key would sign. Behaviour: spec raycluster §11.15, §20; acceptance case 120.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler import events
+from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, step
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.reasons import Failure, ReplicaFailure
+from cluster_reconciler.resources import certificates, owner
+from cluster_reconciler.resources.certificates import Part
+from common import labels, pod_json
+from common.api.opaque import Body
+from common.kube.resources import CERTIFICATE, ISSUER, SECRET
+from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
+from common.validation import ray_cluster as cluster_rules
+
+CHAIN: Final = "mtls"
+KINDS: Final = (ISSUER, CERTIFICATE)
+GATHERED_FOR: Final = timedelta(seconds=5)
+"""How long addresses are gathered after a change of a leaf certificate; pods check theirs as often."""
+SHORTEST_WAIT: Final = timedelta(seconds=1)
+LONGEST_WAIT: Final = timedelta(seconds=30)
+"""Between reads while certificates are awaited; the longest is KubeRay's."""
+RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
+LONGEST_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
+WARNED_BEFORE: Final = timedelta(hours=24)
+
+
+def require(observed: Observed) -> Continue | ClusterPlan:
+    """Make nothing of a cluster with TLS where the API server does not serve cert-manager's kinds (§4.4)."""
+    if observed.pki is None or observed.pki.is_served:
+        return Continue()
+    problem = f"{cluster_rules.NO_CERT_MANAGER}; {cluster_rules.CERT_MANAGER_REMEDY}"
+    event = events.INVALID_SPEC.about(observed.cluster, what="spec", problem=problem)
+    refusal = Failure(ReplicaFailure.CERT_MANAGER_NOT_FOUND, problem)
+    return ClusterPlan(actions=step(EmitEvent(event=event)), refusal=refusal, note=problem)
+
+
+def chain(observed: Observed) -> tuple[Part, ...]:
+    """Return the objects that should be there, for the pods that are."""
+    heads, workers = observed.addresses
+    return certificates.chain(observed.cluster, observed.config, heads=heads, workers=workers)
+
+
+def maintain(observed: Observed) -> Continue:
+    """Make what is absent and change what is out of date, in the order of the chain, up to the first problem; report the state."""
+    if observed.pki is None:
+        return Continue()
+    steps, problem = list[Parallel](), missing(observed)
+    for part in chain(observed):
+        actions, side = _about(part, observed), _owner_of_secret(part, observed)
+        steps += [Parallel(actions=(each,), chain=CHAIN) for each in (*actions, *side)]
+    reports = step(*_reports(observed, problem), is_side=True)
+    return Continue(actions=(*steps, *reports), note=f"mTLS: {problem}" if problem else "")
+
+
+def _about(part: Part, observed: Observed) -> Iterator[Action]:
+    """Yield what is done about one object."""
+    cluster, have = observed.cluster, observed.pki_object(part.resource, part.name)
+    failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem="")
+    if observed.pki is not None and observed.pki.fault:
+        yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=observed.pki.fault))
+    elif have is None:
+        yield Create(resource=part.resource, body=part.body, events=failing, if_exists=IfExists.NEED_OWN)
+    elif not owner.controls(cluster, have):
+        kind = part.resource.kind
+        text = f"{kind} {part.name} already exists and is not owned by this RayCluster; delete or rename the {kind}"
+        yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=text))
+    elif part.is_leaf and is_outdated(part, have) and observed.now >= _next_change(observed):
+        report = events.UPDATED_CERTIFICATE.about(cluster, step=part.step, addresses=" ".join(part.addresses))
+        body = {**have, "metadata": {**have["metadata"], "labels": part.body["metadata"]["labels"]}}
+        body["spec"] = part.body["spec"]
+        yield Replace(resource=part.resource, body=body, events=msgspec.structs.replace(failing, success=report))
+
+
+def is_outdated(part: Part, have: Body) -> bool:
+    """Return whether a leaf certificate as read names other pods or hosts than it should; the order does not count."""
+    spec = pod_json.body(have, "spec")
+    names = ("dnsNames", "ipAddresses")
+    has_other = any(sorted(pod_json.strings(spec, each)) != sorted(part.body["spec"][each]) for each in names)
+    return has_other or pod_json.mapping(have["metadata"], "labels") != part.body["metadata"]["labels"]
+
+
+def _owner_of_secret(part: Part, observed: Observed) -> Iterator[Action]:
+    """Yield what lets the Secret that cert-manager wrote go with its Certificate."""
+    have, secret = observed.pki_object(part.resource, part.name), observed.pki_object(SECRET, part.secret)
+    if observed.pki is None or not observed.pki.is_fresh:  # once a read
+        return
+    if have is None or secret is None or not owner.controls(observed.cluster, have):
+        return
+    meta, own = secret["metadata"], have["metadata"]
+    if pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME) != part.name:
+        return
+    known = [each for each in pod_json.bodies(meta, "ownerReferences") if each.get("uid") != own["uid"]]
+    if len(known) < len(pod_json.bodies(meta, "ownerReferences")):
+        return
+    reference = {"apiVersion": CERTIFICATE.api_version, "kind": CERTIFICATE.kind, "name": part.name, "uid": own["uid"]}
+    patch: Body = {"metadata": {"resourceVersion": meta["resourceVersion"], "ownerReferences": [*known, reference]}}
+    failing = events.MTLS_FAILED.failing(observed.cluster, step=part.step, problem="")
+    yield Adopt(resource=SECRET, name=part.secret, patch=patch, events=failing)
+
+
+def missing(observed: Observed) -> str:
+    """Return why pods may not use the certificates yet; empty when they may, or when the cluster has no TLS."""
+    if observed.pki is None:
+        return ""
+    leaves = [part for part in certificates.chain(observed.cluster, observed.config) if part.is_leaf]
+    for part in leaves:
+        have = observed.pki_object(part.resource, part.name)
+        if have is None or not owner.controls(observed.cluster, have):
+            return f"mTLS secrets not ready: certificate {part.name} not found"
+        if not is_ready(have):
+            generation = have["metadata"].get("generation", 0)
+            return f"mTLS secrets not ready: certificate {part.name} is not ready at current generation {generation}"
+    for part in leaves:
+        secret = observed.pki_object(SECRET, part.secret)
+        if secret is None:
+            return f"mTLS secrets not ready: secret {part.secret} not found"
+        for key in certificates.KEYS:
+            if key not in pod_json.mapping(secret, "data"):
+                return f"mTLS secrets not ready: secret {part.secret} missing required key {key}"
+    return ""
+
+
+def is_ready(certificate: Body) -> bool:
+    """Return whether a Certificate was issued for its spec as it is now."""
+    found = pod_json.bodies(pod_json.body(certificate, "status"), "conditions")
+    ready = next((each for each in found if each.get("type") == "Ready"), None)
+    generation = certificate["metadata"].get("generation", 0)
+    return ready is not None and ready.get("status") == "True" and ready.get("observedGeneration", 0) == generation
+
+
+def is_complete(observed: Observed) -> bool:
+    """Return whether all is as it should be, so that it need not be read again soon."""
+    return (
+        observed.pki is not None
+        and observed.pki.is_served
+        and not missing(observed)
+        and not any(any(_about(part, observed)) or _is_awaited(part, observed) for part in chain(observed))
+    )
+
+
+def _is_awaited(part: Part, observed: Observed) -> bool:
+    """Return whether a leaf certificate is to be changed."""
+    have = observed.pki_object(part.resource, part.name)
+    return part.is_leaf and have is not None and is_outdated(part, have)
+
+
+def _next_change(observed: Observed) -> datetime:
+    """Return from when on the leaf certificates may be changed."""
+    changed_at = None if observed.pki is None else observed.pki.changed_at
+    return observed.now if changed_at is None else changed_at + GATHERED_FOR
+
+
+def requeue_at(observed: Observed) -> datetime | None:
+    """Return when to reconcile again because something is awaited: soon at first, then less and less often."""
+    if observed.pki is None or is_complete(observed):
+        return None
+    since = observed.pki.awaited_since or observed.now
+    longest = LONGEST_WAIT if observed.pki.is_served else LONGEST_WAIT_FOR_KINDS
+    return observed.now + min(max((observed.now - since) / 2, SHORTEST_WAIT), longest)
+
+
+def _reports(observed: Observed, problem: str) -> Iterator[Action]:
+    cluster, pki = observed.cluster, observed.pki
+    if pki is None:
+        return
+    if problem and not pki.fault:
+        yield EmitEvent(event=events.CERTIFICATES_AWAITED.about(cluster))
+    elif not problem and pki.was_awaited:
+        yield EmitEvent(event=events.PKI_READY.about(cluster))
+    if not problem and pki.is_fresh:
+        for part in chain(observed):
+            have = observed.pki_object(part.resource, part.name)
+            if (
+                part.resource is CERTIFICATE
+                and have is not None
+                and (left := _hours_left(have, observed.now)) is not None
+            ):
+                yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=part.name, hours=f"{left:.1f}"))
+
+
+def _hours_left(certificate: Body, now: datetime) -> float | None:
+    """Return how long a certificate is valid still; None when that is long, or not known."""
+    try:
+        ends_at = msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime)
+        left = ends_at - now
+    except (msgspec.ValidationError, TypeError):
+        return None
+    return left / timedelta(hours=1) if left < WARNED_BEFORE else None

@@ -1,0 +1,82 @@
+"""The history server's collector: a container beside Ray that stores logs and events where the history server reads them.
+
+Ray's processes get what makes them write events to it. Behaviour: spec raycluster §11.16.
+"""
+
+import copy
+from typing import Final
+
+from cluster_reconciler.resources import auth
+from cluster_reconciler.resources.node import Node
+from common import labels, pod_json
+from common.api.opaque import Body
+from common.feature_gates import Gate
+from common.pod_json import from_field, literal
+from common.validation import features
+
+_EVENTS_PORT: Final = 8084
+_DASHBOARD: Final = literal("RAY_DASHBOARD_ADDRESS", "http://localhost:8265")
+_LIMITS: Final = {"cpu": "200m", "memory": "256Mi"}
+_REQUESTS: Final = {"cpu": "50m", "memory": "64Mi"}
+_EVENT_TYPES: Final = ",".join(
+    f"{each}_EVENT"
+    for each in (
+        *("TASK_DEFINITION", "TASK_LIFECYCLE", "ACTOR_TASK_DEFINITION", "TASK_PROFILE"),
+        *("DRIVER_JOB_DEFINITION", "DRIVER_JOB_LIFECYCLE", "ACTOR_DEFINITION", "ACTOR_LIFECYCLE"),
+        *("NODE_DEFINITION", "NODE_LIFECYCLE"),
+    )
+)
+_AGENT: Final = "RAY_DASHBOARD_AGGREGATOR_AGENT"
+_EVENTS: Final = (
+    literal("RAY_enable_ray_event", "true"),
+    literal("RAY_enable_core_worker_ray_event_to_aggregator", "true"),
+    literal(f"{_AGENT}_EVENTS_EXPORT_ADDR", f"http://localhost:{_EVENTS_PORT}/v1/events"),
+    literal(f"{_AGENT}_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
+    literal(f"{_AGENT}_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
+)
+
+
+def append_container(pod: Body, node: Node) -> None:
+    """Append the container, where the cluster asks for it; the user's environment comes after ours, and credentials last."""
+    wanted = node.cluster.spec.history_server_options
+    options = None if wanted is None else wanted.collector_options
+    if options is None or Gate.HISTORY_SERVER not in node.config.gates:
+        return
+    meta, users_env = node.cluster.metadata, copy.deepcopy(options.env or [])
+    default: Body = {"limits": dict(_LIMITS), "requests": dict(_REQUESTS)}
+    container: Body = {
+        "name": features.COLLECTOR,
+        "image": options.image or "",
+        "imagePullPolicy": "IfNotPresent" if options.image_pull_policy is None else options.image_pull_policy,
+        "resources": default if options.resources is None else copy.deepcopy(options.resources),
+    }
+    pod_json.add_env(
+        container,
+        from_field("POD_IP", "status.podIP"),
+        literal("RAY_CLUSTER_NAME", meta.name),
+        literal("RAY_CLUSTER_NAMESPACE", meta.namespace),
+        literal("RAY_ROLE", "Head" if node.is_head else "Worker"),
+        literal("EVENTS_PORT", str(_EVENTS_PORT)),
+        literal("FQ_RAY_IP", node.head_fqdn),
+    )
+    for name, label in (("OWNER_KIND", labels.ORIGIN_KIND), ("OWNER_NAME", labels.ORIGIN_NAME)):
+        if value := meta.labels.get(label):
+            pod_json.add_env(container, literal(name, value))
+    if node.is_head and not pod_json.has_env({"env": users_env}, _DASHBOARD["name"]):
+        pod_json.add_env(container, _DASHBOARD)
+    pod_json.add_env(container, *users_env)
+    auth.configure_container(container, node.cluster)
+    pod["spec"]["containers"].append(container)
+
+
+def find(pod: Body, node: Node) -> Body | None:
+    """Return the container, also one that the user wrote under its name; None while the gate is off."""
+    if Gate.HISTORY_SERVER not in node.config.gates:
+        return None
+    return next((each for each in pod_json.containers(pod) if each["name"] == features.COLLECTOR), None)
+
+
+def add_events_env(pod: Body, node: Node) -> None:
+    """Let Ray write its events to the container."""
+    if find(pod, node) is not None:
+        pod_json.add_missing_env(pod_json.ray_container(pod), *_EVENTS)

@@ -37,6 +37,7 @@ _STALLS: Final = (
     "ImagePullFailed",
     "QuotaExceeded",
     "ApplicationNotReady",
+    "DashboardUnauthorized",
     "GatewayNotReady",
     "ProgressDeadlineExceeded",
 )
@@ -135,6 +136,7 @@ WARNINGS: Final = {
     "ServeConfigNotRecorded": "Ray accepted a Serve config, and raybus could not complete its ControllerRevision.",
     "ServeConfigUnknown": "The Serve config of the active cluster is not recorded.",
     "RayDashboardUnreachable": "The head's dashboard does not answer.",
+    "RayDashboardUnauthorized": "The head's dashboard refuses raybus's token, or there is no token to send.",
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "NoServePort": "The head has no port for Serve.",
     "ServiceNotOwned": "Another RayService owns the Service of that name.",

@@ -3,6 +3,7 @@
 import pytest
 
 from common.bus import nkeys
+from common.ray.dashboard_token import ACCOUNT
 from nats_admin import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY
@@ -88,6 +89,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /pods/proxy": {"get"},
         "cluster /pods": {"get", "patch"},
         "cluster /secrets": {"get"},
+        f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         f"{GATEWAY}/gateways": {"get"},
         f"{GATEWAY}/httproutes": {"get"},
@@ -108,6 +110,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster discovery.k8s.io/endpointslices": {"list"},
         "cluster /services/proxy": {"get", "update"},
         "cluster /secrets": {"get"},
+        f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         "cluster events.k8s.io/events": {"create", "patch"},
     },

@@ -24,7 +24,7 @@ from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
 from common.kube import answers, rest_config
-from common.kube.resources import EVENT, POD, Resource
+from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.meters import UNANSWERED, RequestMeter
@@ -85,6 +85,10 @@ class Kube(Protocol):
         """Delete all that a selector matches in one request."""
         ...
 
+    def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
+        """Issue a token of a ServiceAccount for the audience of the API server; the answer is a `TokenRequest`, and nothing is stored."""
+        ...
+
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """A change to some fields of an object."""
@@ -97,7 +101,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; `most` bounds the bytes of an answer of another server."""
+    """One request; `most` bounds the bytes of an answer of another server, in which the values of `headers` are replaced."""
 
     method: str
     path: str
@@ -192,6 +196,14 @@ class KubeClient:
     def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
         return self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
 
+    def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        return self.request("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), body=body)
+
     async def request(
         self,
         method: str,
@@ -204,7 +216,8 @@ class KubeClient:
     ) -> bytes:
         """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means.
 
-        `most` bounds the bytes of an answer that another server gives through the API server's proxy.
+        `most` bounds the bytes of an answer that another server gives through the API server's proxy; what it repeats of `headers`,
+        which hold its token, is replaced.
         """
         if method == "GET":
             step = nullcontext()
@@ -222,7 +235,7 @@ class KubeClient:
         )
         with step:
             async with self._send(call) as answer:
-                content = await _read(answer, most)
+                content = await _read(answer, call)
         self._meter.read(method, content)
         return content
 
@@ -268,9 +281,10 @@ class KubeClient:
                 self._meter.answered(call.method, str(answer.status), loop.time() - began)
                 if answer.status >= 300:
                     after = answer.headers.get("Retry-After", "")
-                    raise answers.from_answer(
+                    meaning = answers.from_answer if call.most is None else answers.from_foreign
+                    raise meaning(
                         answer.status,
-                        await _read(answer, call.most),
+                        await _read(answer, call),
                         retry_after=float(after) if after.isdecimal() and len(after) < 6 else None,
                     )
                 yield answer
@@ -281,10 +295,13 @@ class KubeClient:
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
 
-async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:
-    if most is None:
+async def _read(answer: aiohttp.ClientResponse, call: _Call) -> bytes:
+    if call.most is None:
         return await answer.read()
-    return await untrusted.read(answer.headers, answer.content.iter_any(), most=most)
+    body = await untrusted.read(answer.headers, answer.content.iter_any(), most=call.most)
+    for value in call.headers.values():
+        body = untrusted.without(body, value.rpartition(" ")[2])
+    return body
 
 
 def _proxy(url: str) -> str | None:

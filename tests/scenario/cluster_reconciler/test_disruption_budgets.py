@@ -73,7 +73,7 @@ async def test_one_worker_may_go_at_a_time_and_the_head_may_not() -> None:
         pytest.param(limited(1), {"c-head": 1, "c-worker": 1}, id="the last worker"),
         pytest.param(limited(0), {"c-head": 1}, id="no worker"),
         pytest.param(
-            limited(3, gcs_fault_tolerance_options=REDIS), {"c-worker": 2}, id="a head whose state survives it"
+            limited(3, gcs_fault_tolerance_options=REDIS), {"c-worker": 2}, id="a head with a state that survives it"
         ),
         pytest.param(limited(0, gcs_fault_tolerance_options=REDIS), {"c-head": 1}, id="such a head that serves alone"),
         pytest.param(limited(3, suspend=True), {}, id="suspended"),
@@ -134,7 +134,7 @@ async def test_the_mark_is_there_before_the_first_budget_and_goes_after_the_last
 
 
 async def test_without_the_mark_no_budget_is_created() -> None:
-    """Otherwise a death right after it would leave a budget that is not looked for."""
+    """Otherwise a death right after it would leave a budget that is not listed."""
     harness = Harness()
     harness.kube.faults.append(
         lambda each: (

@@ -79,12 +79,21 @@ def create(observed: Observed) -> Continue | ClusterPlan:
         *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
         *(() if observed.budgets is None else budgets(observed, observed.budgets)),
     )
-    if not observed.predecessors:
-        return Continue(actions=actions)
-    place = cluster.metadata.namespace
+    fault = _left_behind(observed) or _ambiguous_head(observed)
+    return ClusterPlan(actions=actions, fault=fault, note=fault) if fault else Continue(actions=actions)
+
+
+def _left_behind(observed: Observed) -> str:
+    place = observed.cluster.metadata.namespace
     names = ", ".join(sorted(f"{each.resource.kind} {place}/{each.name}" for each in observed.predecessors))
-    fault = f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
-    return ClusterPlan(actions=actions, fault=fault, note=fault)
+    return names and f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
+
+
+def _ambiguous_head(observed: Observed) -> str:
+    """Return the problem with several head Services, of which none is chosen, as by KubeRay: workers may reach another head."""
+    names = [each.metadata.name for each in observed.head_services]
+    found = f"{len(names)} head service found [{' '.join(names)}]"
+    return f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
 
 
 def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
@@ -95,7 +104,7 @@ def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
 def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
     """Return what is done about PodDisruptionBudgets, given all that carry the cluster's label.
 
-    A mark on the RayCluster is there for as long as one may exist: without it none is looked for, also after the feature was
+    A mark on the RayCluster is there for as long as one may exist: without it none is listed, also after the feature was
     turned off while no process ran.
     """
     cluster, wanted = observed.cluster, wanted_budgets(observed)

@@ -106,7 +106,7 @@ def ray(tmp_path: Path) -> dict[str, str]:
     (programs / "ray").chmod(0o755)
     (programs / "python").symlink_to(sys.executable)
     (tmp_path / "after").write_text("77 (raylet) Z 1")
-    path = f"{programs}:{os.environ['PATH']}"  # noqa: TID251  (the container's)
+    path = f"{programs}:{os.environ['PATH']}"
     return {
         "PATH": path,
         "PYTHONPATH": str(tmp_path / "lib"),

@@ -81,7 +81,7 @@ def test_a_users_own_hook_stays_and_their_other_handler_too() -> None:
 
 @pytest.mark.parametrize(("grace", "seconds"), [(None, "25"), (120, "115"), (30, "25"), (6, "5"), (0, "5")])
 def test_it_ends_before_the_grace_period(grace: int | None, seconds: str) -> None:
-    fields = {} if grace is None else {"terminationGracePeriodSeconds": grace}
+    fields: dict[str, Any] = {} if grace is None else {"terminationGracePeriodSeconds": grace}
     assert hook(a_worker(**fields))[1] == seconds
 
 

@@ -137,8 +137,8 @@ TABLE: Final = (
         case=63,
         what="a head that is not ready counts as alive",
         file=f"{TRAFFIC}/status/health.py",
-        old="    if not head_is_ready(view.cluster) or view.serve.failures >= SILENT_AFTER:\n",
-        new="    if view.serve.failures >= SILENT_AFTER:\n",
+        old="    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT_AFTER:\n",
+        new="    if view.serve.silences >= SILENT_AFTER:\n",
         test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
         also=(
             Edit(
@@ -160,8 +160,8 @@ TABLE: Final = (
         case=73,
         what="a Serve config is sent without the token",
         file=f"{COMMON}/ray/serve_api.py",
-        old="            head = await self._head(cluster, service, memory)\n            async with self._slot(slow=memory.takes",
-        new="            head = msgspec.structs.replace(await self._head(cluster, service, memory), token=None)\n            async with self._slot(slow=memory.takes",
+        old="            head = await self._head(cluster, service)\n            async with self._slot(slow=memory.takes",
+        new="            head = msgspec.structs.replace(await self._head(cluster, service), token=None)\n            async with self._slot(slow=memory.takes",
         test="scenario/service_reconciler/test_serve.py::test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret",
     ),
     Mutant(

@@ -9,10 +9,14 @@ import pytest
 from cluster_reconciler.resources import autoscaler
 from common import errors
 from common.api import ray_cluster
+from common.api.meta import ObjectMeta
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.clock import SystemClock
 from common.kube import resources
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
+from common.ray.dashboard_token import ACCOUNT, Tokens
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.waiting import eventually_true
@@ -20,6 +24,9 @@ from support.waiting import eventually_true
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
 
 REVIEW = Resource(group="authorization.k8s.io", kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
+TOKEN_REVIEW = Resource(group="authentication.k8s.io", kind="TokenReview", plural="tokenreviews")
+ACCESS_REVIEW = Resource(group="authorization.k8s.io", kind="SubjectAccessReview", plural="subjectaccessreviews")
+OPTIONS = b'{"mode":"token","enableK8sTokenAuth":true}'
 LEASES = "leases.coordination.k8s.io"
 CLUSTERS, SERVICES = "rayclusters.ray.io", "rayservices.ray.io"
 
@@ -106,6 +113,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "create persistentvolumeclaims",
             "create ingresses.networking.k8s.io",
             "create jobs.batch",
+            "delete poddisruptionbudgets.policy",
             "create events.events.k8s.io",
         ],
         [
@@ -150,6 +158,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "delete pods",
             "list secrets",
             "create secrets",
+            "create serviceaccounts/token",
             "create roles.rbac.authorization.k8s.io",
             f"update {LEASES}",
             "create pods/proxy",
@@ -175,6 +184,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             f"create {CLUSTERS}",
             f"update {CLUSTERS}/status",
             "list secrets",
+            "create serviceaccounts/token",
             "get pods",
             "patch services",
             "delete services",
@@ -237,6 +247,48 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
             return True
 
         await eventually_true(is_bound, within=10, every=0.05, what="the API server to know the Role")
+
+
+@pytest.mark.parametrize("account", ["service-reconciler", "traffic-manager"])
+async def test_the_issued_token_is_of_the_one_account_and_has_the_right_that_ray_checks_once_granted(
+    account: str, control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> None:
+    cluster = RayCluster(
+        metadata=ObjectMeta(name="c", namespace=namespace, uid="1"),
+        spec_json=msgspec.Raw(b'{"authOptions":%b}' % OPTIONS),
+    )
+    async with acting_as(control_plane, account) as own:
+        tokens = Tokens(own, SystemClock())
+        with pytest.raises(errors.Unauthenticated, match=f"ServiceAccount {namespace}/{ACCOUNT} does not exist"):
+            await tokens.of(cluster)
+        await kube.create(resources.SERVICE_ACCOUNT, namespace, {"metadata": {"name": ACCOUNT}})
+        with pytest.raises(errors.Forbidden, match="serviceaccounts"):
+            await own.request_token(namespace, "default", seconds=600)
+        token = await tokens.of(cluster)
+    review = {"kind": "TokenReview", "spec": {"token": token}}
+    user = msgspec.json.decode(await kube.create(TOKEN_REVIEW, None, review))["status"]["user"]
+    assert user["username"] == f"system:serviceaccount:{namespace}:{ACCOUNT}"
+
+    async def may_write() -> bool:
+        attributes = {
+            "group": "ray.io",
+            "resource": "rayclusters",
+            "verb": "ray:write",
+            "name": "c",
+            "namespace": namespace,
+        }
+        spec = {"user": user["username"], "groups": user["groups"], "resourceAttributes": attributes}
+        answer = await kube.create(ACCESS_REVIEW, None, {"kind": ACCESS_REVIEW.kind, "spec": spec})
+        return msgspec.json.decode(answer, type=Reviewed).status.allowed
+
+    assert not await may_write()
+    rule = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["ray:write"]}
+    await kube.create(resources.ROLE, namespace, {"metadata": {"name": ACCOUNT}, "rules": [rule]})
+    role = {"apiGroup": resources.ROLE.group, "kind": "Role", "name": ACCOUNT}
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}
+    binding: Body = {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]}
+    await kube.create(resources.ROLE_BINDING, namespace, binding)
+    await eventually_true(may_write, within=10, every=0.05, what="the right to be granted")
 
 
 async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane, autoscaling: RayCluster) -> None:

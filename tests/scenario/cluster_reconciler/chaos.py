@@ -103,6 +103,9 @@ class Port:
             lambda: self._kube.delete_collection(resource, namespace, label_selector=label_selector),
         )
 
+    async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
+        return await self._kube.request_token(namespace, account, seconds=seconds)
+
     async def _send(self, verb: str, resource: Resource, name: str, request: Callable[[], Awaitable[bytes]]) -> bytes:
         await self._owner.pause()
         fault = self._owner.next_fault()

@@ -108,7 +108,7 @@ async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
     assert await harness.app.reconciler(harness.key, now=harness.clock.now()) is None  # no requeue
 
 
-@pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11, 12)
+@pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -135,14 +135,9 @@ async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
             "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set",
             id="11: a name for the head Service",
         ),
-        pytest.param(
-            {"config": a_cluster_config(authOptions={"enableK8sTokenAuth": True}), "upgradeStrategy": {"type": "Foo"}},
-            "K8s token auth mode is currently not supported for RayService",
-            id="12: token auth comes before every other rule",
-        ),
     ],
 )
-async def test_06_to_12_a_broken_rule_has_the_message_of_kuberay(fields: dict[str, Any], message: str) -> None:
+async def test_06_to_11_a_broken_rule_has_the_message_of_kuberay(fields: dict[str, Any], message: str) -> None:
     harness = Harness()
     harness.apply(**fields)
     await harness.run(1)

@@ -1,14 +1,18 @@
 """Serve configs, proxies and endpoints, the bad ones above all; spec rayservice §11, §12, acceptance 69-78."""
 
+from base64 import b64decode
+
 import pytest
 
 from common import errors, labels
 from common.api.opaque import Body, Json
-from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SECRET, SERVICE
+from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SECRET, SERVICE, SERVICE_ACCOUNT
+from common.ray.dashboard_token import ACCOUNT
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import a_cluster_config, a_serve_config
 from support.fakes.kube import Request
 
+KUBERNETES_TOKENS = {"mode": "token", "enableK8sTokenAuth": True}
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 
 
@@ -114,6 +118,80 @@ async def test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret
     harness.kube.put(SECRET, secret)
     await harness.until(harness.is_complete)
     assert set(harness.serve.calls) == {("GET", "secret"), ("PUT", "secret")}
+
+
+@pytest.mark.acceptance("rayservice", 12)
+async def test_12_with_kubernetes_tokens_every_call_to_a_dashboard_has_an_issued_one_of_the_clusters_namespace() -> (
+    None
+):
+    harness = Harness()
+    harness.kube.put(SERVICE_ACCOUNT, {"metadata": {"name": ACCOUNT}})
+    harness.apply(config=a_cluster_config(rayVersion="2.55.0", authOptions=KUBERNETES_TOKENS))
+    await harness.until(harness.is_complete)
+    assert set(harness.serve.calls) == {("GET", "issued-default-1"), ("PUT", "issued-default-1")}
+    await harness.run(3600)
+    assert harness.is_ready()
+    assert {token for _, token in harness.serve.calls} == {"issued-default-1", "issued-default-2"}, "before its end"
+
+
+async def test_a_namespace_without_the_account_for_tokens_is_a_problem_that_names_it_until_it_is_created() -> None:
+    harness = Harness()
+    harness.apply(config=a_cluster_config(rayVersion="2.55.0", authOptions=KUBERNETES_TOKENS))
+    await harness.run(30)
+    text = f"ServiceAccount default/{ACCOUNT} does not exist; create it, with the verb ray:write on rayclusters.ray.io"
+    assert text in harness.message("Ready")
+    assert harness.kube.events().count(("Warning", "RayDashboardUnauthorized", text)) == 1
+    assert harness.serve.calls == [], "nothing is sent without a token"
+    harness.kube.put(SERVICE_ACCOUNT, {"metadata": {"name": ACCOUNT}})
+    await harness.until(harness.is_complete, seconds=60)
+
+
+async def test_a_changed_secret_is_read_when_the_dashboard_refuses_the_old_token() -> None:
+    harness = await a_harness_with_a_token("b25l")
+    head = harness.serve.head(f"{harness.active}-head-svc")
+    harness.kube.put(SECRET, {"metadata": {"name": harness.active}, "data": {"auth_token": "dHdv"}})
+    await harness.run(30)
+    assert harness.serve.calls[-1] == ("GET", "one"), "the head has the token of its start"
+    head.expects = "two"
+    await harness.run(10)
+    assert harness.serve.calls[-1] == ("GET", "two")
+    assert "RayDashboardUnauthorized" not in harness.reasons()
+
+
+async def test_a_refused_token_is_reported_with_the_remedy_and_without_the_token_and_changes_nothing_else() -> None:
+    harness = await a_harness_with_a_token("c2VjcmV0")
+    harness.serve.head(f"{harness.active}-head-svc").expects = "another"
+    services, reads = harness.kube.all(SERVICE), len(reads_of_secrets(harness))
+    await harness.run(60)
+    assert harness.is_ready()
+    assert harness.kube.all(SERVICE) == services
+    (note,) = (note for _, reason, note in harness.kube.events() if reason == "RayDashboardUnauthorized")
+    assert f"refuses raybus: Ray read Secret default/{harness.active} when its pods started: restart them" in note
+    assert note.endswith("(403 Forbidden: Forbidden: Invalid authentication token)")
+    assert len(reads_of_secrets(harness)) - reads <= 20, "as often as a dashboard that does not answer is asked"
+    assert "secret" not in str([*harness.kube.events(), harness.status]).replace("Secret", "")
+
+
+async def test_a_dashboard_that_asks_for_a_token_that_the_spec_does_not_is_a_problem_that_names_the_field() -> None:
+    harness = await a_running_harness()
+    harness.serve.head(f"{harness.active}-head-svc").expects = "secret"
+    await harness.run(30)
+    assert any("the RayCluster has no authOptions.mode: token (401" in note for _, _, note in harness.kube.events())
+
+
+def reads_of_secrets(harness: Harness) -> list[Request]:
+    return [each for each in harness.kube.requests if (each.verb, each.kind) == ("get", "Secret")]
+
+
+async def a_harness_with_a_token(stored: str) -> Harness:
+    """Return a harness at rest with a cluster with a head that asks for the token in its Secret, given in base64."""
+    harness = Harness()
+    harness.apply(config=a_cluster_config(authOptions={"mode": "token"}))
+    await harness.reconcile()
+    harness.kube.put(SECRET, {"metadata": {"name": harness.pending}, "data": {"auth_token": stored}})
+    harness.serve.head(f"{harness.pending}-head-svc").expects = b64decode(stored).decode()
+    await harness.until(harness.is_complete)
+    return harness
 
 
 @pytest.mark.acceptance("rayservice", 74)

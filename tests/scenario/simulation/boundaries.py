@@ -189,6 +189,9 @@ class GatedKube:
             lambda: self._kube.delete_collection(resource, namespace, label_selector=label_selector),
         )
 
+    async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
+        return await self._kube.request_token(namespace, account, seconds=seconds)
+
 
 class GatedServe:
     """The dashboards as one life of a process reaches them; implements `common.ray.dashboard.Dashboard`."""

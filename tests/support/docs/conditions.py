@@ -37,6 +37,7 @@ _STALLS: Final = (
     "ImagePullFailed",
     "QuotaExceeded",
     "ApplicationNotReady",
+    "DashboardUnauthorized",
     "GatewayNotReady",
     "GateInconclusive",
     "ProgressDeadlineExceeded",
@@ -141,10 +142,12 @@ WARNINGS: Final = {
     "ServeConfigNotRecorded": "Ray accepted a Serve config, and raybus could not complete its ControllerRevision.",
     "ServeConfigUnknown": "The Serve config of the active cluster is not recorded.",
     "RayDashboardUnreachable": "The head's dashboard does not answer.",
+    "RayDashboardUnauthorized": "The head's dashboard refuses raybus's token, or there is no token to send.",
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "NoServePort": "The head has no port for Serve.",
     "ServiceNotOwned": "Another RayService owns the Service of that name.",
     "NetworkPolicyNameCollision": "Another owner has a NetworkPolicy of the name; the pods run without that isolation.",
+    "PodDisruptionBudgetNameCollision": "Another owner has a PodDisruptionBudget of the name; evictions are not limited.",
     "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",
     "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
     "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",
@@ -154,7 +157,13 @@ WARNINGS: Final = {
 
 _OF_CLUSTERS: Final = [
     reason
-    for each in (*vars(cluster_events).values(), *cluster_events.CREATED.values())
+    for each in (
+        *vars(cluster_events).values(),
+        *cluster_events.CREATED.values(),
+        *cluster_events.UPDATED.values(),
+        *cluster_events.DELETED.values(),
+        *cluster_events.TAKEN.values(),
+    )
     if isinstance(each, Warned | Reported)
     for reason in (each.reasons if isinstance(each, Reported) else (each.reason,))
 ]

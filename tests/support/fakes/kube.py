@@ -8,7 +8,7 @@ period be Terminating. The contract tests run the same steps against the real se
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -17,7 +17,7 @@ from common import errors
 from common.api.meta import rfc3339
 from common.api.opaque import Body
 from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
-from common.kube.resources import EVENT, POD, Resource
+from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LARGEST = 1536 * 1024
@@ -60,6 +60,8 @@ class FakeKube:
         """With it a deleted pod stays Terminating until `finish_deletion`."""
         self.version = 1000
         """The number of the last change."""
+        self.tokens_issued = 0
+        """Tokens of ServiceAccounts; each has another text."""
         self._now = now or (lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -151,6 +153,15 @@ class FakeKube:
         self._receive("deletecollection", resource, namespace, label_selector)
         gone = [self._delete(resource, each) for each in self._select(resource, namespace, label_selector)]
         return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": gone})
+
+    async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
+        body = {"spec": {"expirationSeconds": seconds}}
+        self._receive("create", SERVICE_ACCOUNT, namespace, account, subresource="token", body=body)
+        self._find(SERVICE_ACCOUNT, namespace, account)
+        self.tokens_issued += 1
+        begin, end = self._now(), self._now() + timedelta(seconds=seconds)
+        status = {"token": f"issued-{namespace}-{self.tokens_issued}", "expirationTimestamp": rfc3339(end)}
+        return msgspec.json.encode({"metadata": {"creationTimestamp": rfc3339(begin)}, "status": status})
 
     # --- what a test does to the harness ---------------------------------------------------------------------------------
 

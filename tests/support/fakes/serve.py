@@ -23,6 +23,10 @@ MISSING = "missing"
 """An import path that starts like this does not exist."""
 
 
+MISSING_TOKEN = "Unauthorized: Missing authentication token"
+REFUSED = "Forbidden: Invalid authentication token"
+
+
 class FakeHead:
     """One cluster's Serve controller."""
 
@@ -31,6 +35,8 @@ class FakeHead:
         self.deploy_seconds = deploy_seconds
         self.behaviour = "ok"
         """ok, 500 (every call fails), silent (no call is answered)."""
+        self.expects: str | None = None
+        """The token that it asks for, None where it asks for none."""
         self.nodes = ["192.0.2.1"]
         """Where replicas run."""
         self.head_node = ""
@@ -62,6 +68,12 @@ class FakeHead:
         """The replicas that Ray's autoscaler has come to; None where their number is fixed."""
         self._kept = 0
         """Replicas that went on running through the last change of capacity."""
+
+    def refusal(self, token: str | None) -> str | None:
+        """Return status and text of a request without the right token, as Ray answers it; None when it is let in."""
+        if self.expects in {None, token}:
+            return None
+        return f"403 Forbidden: {REFUSED}" if token else f"401 Unauthorized: {MISSING_TOKEN}"
 
     def restart(self) -> None:
         """Forget all, as a head without GCS fault tolerance does."""
@@ -178,6 +190,8 @@ class FakeServe:
         fake = self._reachable(target.name)
         self.tokens |= {target.token} if target.token else set()
         self.calls.append(("GET" if config is None else "PUT", target.token))
+        if (refusal := fake.refusal(target.token)) is not None:
+            raise errors.Unauthenticated(refusal)
         if config is None:
             return msgspec.json.encode(fake.details())
         self._put(fake, target.name, config)
@@ -264,12 +278,12 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
 
     async def get(request: web.Request) -> web.Response:
         head = await _awake(serve, request)
-        return _failed() if head.behaviour == "500" else web.json_response(head.details())
+        return _refused(head, request) or web.json_response(head.details())
 
     async def put(request: web.Request) -> web.Response:
         head = await _awake(serve, request)
-        if head.behaviour == "500":
-            return _failed()
+        if (refused := _refused(head, request)) is not None:
+            return refused
         try:
             head.deploy(await request.json())
         except errors.Rejected as problem:
@@ -323,8 +337,12 @@ async def answering(head: FakeHead) -> None:
         head.waiting -= 1
 
 
-def _failed() -> web.Response:
-    return web.Response(status=500, text="boom")
+def _refused(head: FakeHead, request: web.Request) -> web.Response | None:
+    """Return the answer of a head that fails, or to a request without its token; None of one that is let in."""
+    if head.behaviour == "500":
+        return web.Response(status=500, text="boom")
+    refusal = head.refusal(request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer ") or None)
+    return None if refusal is None else web.Response(status=int(refusal[:3]), text=refusal.partition(": ")[2])
 
 
 def _scaled(count: int, capacity: float | None) -> int:

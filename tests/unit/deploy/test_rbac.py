@@ -3,6 +3,7 @@
 import pytest
 
 from common.bus import nkeys
+from common.ray.dashboard_token import ACCOUNT
 from nats_admin import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY
@@ -67,6 +68,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster rbac.authorization.k8s.io/rolebindings": {"get", "create"},
         "cluster networking.k8s.io/ingresses": {"get", "create", "update"},
         "cluster networking.k8s.io/networkpolicies": {"get", "list", "create", "update", "delete"},
+        "cluster policy/poddisruptionbudgets": {"get", "list", "create", "update", "delete"},
         "cluster route.openshift.io/routes": {"get", "create"},
         "cluster scheduling.volcano.sh/podgroups": {"get", "create", "update"},
         "cluster scheduling.x-k8s.io/podgroups": {"get", "create"},
@@ -89,6 +91,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /pods/proxy": {"get"},
         "cluster /pods": {"get", "patch"},
         "cluster /secrets": {"get"},
+        f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         f"{GATEWAY}/gateways": {"get"},
         f"{GATEWAY}/httproutes": {"get"},
@@ -109,6 +112,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster discovery.k8s.io/endpointslices": {"list"},
         "cluster /services/proxy": {"get", "update"},
         "cluster /secrets": {"get"},
+        f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         "cluster events.k8s.io/events": {"create", "patch"},
     },

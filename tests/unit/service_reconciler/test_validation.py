@@ -118,11 +118,6 @@ NAMED = a_head(headService={"metadata": {"name": "mine"}})
 
 OWN_RULES = [
     pytest.param(
-        {"config": a_cluster_config(BROKEN_GROUP, authOptions={"enableK8sTokenAuth": True}, headGroupSpec=NAMED)},
-        "K8s token auth mode is currently not supported for RayService",
-        id="S1, case 12: reported before every other rule",
-    ),
-    pytest.param(
         {"config": a_cluster_config(BROKEN_GROUP, headGroupSpec=NAMED)},
         "worker group small has minReplicas 3 greater than maxReplicas 2",
         id="S2: the cluster's rules come next",
@@ -207,7 +202,7 @@ OWN_RULES = [
 ]
 
 
-@pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11, 12)
+@pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11)
 @pytest.mark.parametrize(("fields", "text"), OWN_RULES)
 def test_the_rules_of_services(fields: Json, text: str) -> None:
     expected = Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {text}")

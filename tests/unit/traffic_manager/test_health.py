@@ -69,6 +69,10 @@ def a_view(
     return ClusterView(cluster=ray_cluster.decode(body), **{**defaults, **fields})
 
 
+REFUSED = Reading(problem="refuses raybus", failures=30, is_unauthenticated=True)
+"""The dashboard answers, without what Serve reports: the cluster serves as before."""
+
+
 def silent(failures: int) -> Reading:
     return Reading(problem="no answer", failures=failures)
 
@@ -84,6 +88,7 @@ def silent(failures: int) -> Reading:
         pytest.param(a_view(serve=silent(2), unhealthy_since=JUST_NOW), 100, id="two lost answers in a moment"),
         pytest.param(a_view(serve=silent(2), unhealthy_since=A_WHILE_AGO), 0, id="two lost answers over a while"),
         pytest.param(a_view(serve=silent(3), unhealthy_since=JUST_NOW), 0, id="three lost answers"),
+        pytest.param(a_view(serve=REFUSED, unhealthy_since=A_WHILE_AGO), 100, id="a refused token"),
         pytest.param(a_view(an_answer(status="UNHEALTHY"), unhealthy_since=JUST_NOW), 100, id="a status of Serve"),
         pytest.param(a_view(an_answer(status="UNHEALTHY"), unhealthy_since=A_WHILE_AGO), 0, id="a status that lasts"),
         pytest.param(

@@ -1,7 +1,7 @@
 """The four kinds of error, and the party at fault in each.
 
     RaybusError
-    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom)
+    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom, Unauthenticated)
     ├── Terminal: InvalidSpec, Rejected, Forbidden
     └── Invariant
 
@@ -51,6 +51,10 @@ class Unavailable(Retryable):
 
 class OutOfRoom(Unavailable):
     """The server stores nothing more until there is room; what was sent is not stored."""
+
+
+class Unauthenticated(Unavailable):
+    """A Ray dashboard refuses our token (401, 403), or there is none to send: nothing was carried out."""
 
 
 class Terminal(RaybusError):

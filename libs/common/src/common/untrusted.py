@@ -16,6 +16,7 @@ from common import errors
 
 IDENTITY: Final = {"Accept-Encoding": "identity"}
 """Headers of a request for an answer that is not compressed."""
+HIDDEN: Final = b"[token]"
 DEEPEST: Final = 100
 """Levels."""
 CUT: Final = b'"raybus: nested too deep"'
@@ -43,6 +44,11 @@ async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most
         if len(body) > most:
             raise errors.Unavailable(f"the answer has more than {most} bytes")
     return bytes(body)
+
+
+def without(body: bytes, secret: str) -> bytes:
+    """Return a body in which a secret that was sent along, and that the server repeats, is replaced; no status or log may have it."""
+    return body.replace(secret.encode(), HIDDEN) if secret else body
 
 
 def outside_of_strings(text: bytes) -> bytes:

@@ -122,9 +122,10 @@ def _serve_problem(view: ClusterView) -> ServiceProblem | None:
     if not head_is_ready(view.cluster):
         return None
     if details is None:
-        text = _short(view.serve.problem)
-        is_late = view.serve.failures >= UNREACHABLE_AFTER
-        return ServiceProblem(code, text, event=EventReason.DASHBOARD_UNREACHABLE) if is_late else None
+        text, event = _short(view.serve.problem), EventReason.DASHBOARD_UNREACHABLE
+        if view.serve.is_unauthenticated:
+            code, event = Reason.DASHBOARD_UNAUTHORIZED, EventReason.DASHBOARD_UNAUTHORIZED
+        return ServiceProblem(code, text, event=event) if view.serve.failures >= UNREACHABLE_AFTER else None
     for name, app in sorted(details.named().items()):
         if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
             text = f"application {name} is {app.status}: {_short(app.message)}"

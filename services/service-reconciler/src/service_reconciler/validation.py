@@ -75,8 +75,6 @@ def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
 
 def _spec_problem(service: RayService, gates: Gates) -> str | None:
     config = service.spec.ray_cluster_config
-    if config.auth_options is not None and config.auth_options.enable_k8s_token_auth:
-        return "K8s token auth mode is currently not supported for RayService"
     meta = service.metadata
     cluster = RayCluster(  # as we would create it
         metadata=ObjectMeta(

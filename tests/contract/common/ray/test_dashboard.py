@@ -57,6 +57,18 @@ async def test_a_clusters_token_comes_with_each_call(dashboard: Dashboard, serve
     assert serve.tokens == {"s3cret"}
 
 
+@pytest.mark.parametrize("call", ["read", "deploy"])
+@pytest.mark.parametrize(("token", "refusal"), [(None, "401 .*Missing"), ("old", "403 .*Invalid")])
+async def test_a_dashboard_that_refuses_the_token_is_no_silent_one_and_no_refusal_of_the_config(
+    dashboard: Dashboard, serve: FakeServe, call: str, token: str | None, refusal: str
+) -> None:
+    serve.head(HEAD.name).expects = "new"
+    head = msgspec.structs.replace(HEAD, token=token)
+    with pytest.raises(errors.Unauthenticated, match=refusal):
+        await (calls.read(dashboard, head) if call == "read" else calls.deploy(dashboard, head, CONFIG))
+    assert serve.head(HEAD.name).puts == []
+
+
 async def test_a_schema_error_is_a_refusal_with_the_message_of_ray(dashboard: Dashboard) -> None:
     with pytest.raises(errors.Rejected, match="applications: field required"):
         await calls.deploy(dashboard, HEAD, {"apps": []})

@@ -380,6 +380,7 @@ def test_what_keeps_the_new_cluster_from_being_ready_is_a_warning_of_a_promotion
     ("reason", "note"),
     [
         ("RayDashboardUnreachable", "the dashboard does not answer"),
+        ("RayDashboardUnauthorized", "the dashboard at c-head-svc:8265 refuses raybus: restart them"),
         ("FailedToUpdateServeApplications", "Ray refused the Serve config: 400"),
         ("ServeApplicationNotRunning", "application app is UNHEALTHY: x"),
     ],

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common import errors
-from common.kube.answers import from_answer, is_gone
+from common.kube.answers import from_answer, from_foreign, is_gone
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
 
@@ -39,3 +39,20 @@ def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
     assert isinstance(gone, errors.NotFound)
     assert isinstance(starting, errors.NotFound)
     assert (is_gone(gone, "c"), is_gone(gone, "other"), is_gone(starting, "c")) == (True, False, False)
+
+
+@pytest.mark.parametrize("code", [401, 403])
+@pytest.mark.parametrize(
+    ("body", "is_foreign", "kind"),
+    [
+        pytest.param(b"Forbidden: Invalid authentication token", True, errors.Unauthenticated, id="a dashboard"),
+        pytest.param(
+            b'{"kind":"Status","message":"no services/proxy"}', True, errors.Forbidden, id="the proxy's right"
+        ),
+        pytest.param(b"Unauthorized", False, errors.Forbidden, id="the API server itself"),
+    ],
+)
+def test_the_server_behind_the_proxy_and_the_proxy_refuse_different_things(
+    code: int, body: bytes, is_foreign: bool, kind: type[errors.RaybusError]
+) -> None:
+    assert type((from_foreign if is_foreign else from_answer)(code, body)) is kind

@@ -61,6 +61,33 @@ async def test_bytes_that_are_no_text_are_an_unavailable_dashboard(way: str, sta
 
 
 @pytest.mark.parametrize("way", ["direct", "proxied"])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
+@pytest.mark.parametrize("before", [0, 190, 490], ids=["short", "cut by the client", "cut by us"])
+async def test_an_error_does_not_repeat_the_token_that_the_dashboard_repeats(
+    way: str, status: int, before: int
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        text = "x" * before + str(request.headers)
+        return web.Response(status=status, text=text, reason=request.headers["x-ray-authorization"])
+
+    async with hostile(way, answer) as (dashboard, _):
+        for call in (calls.read(dashboard, HEAD), calls.deploy(dashboard, HEAD, {})):
+            with pytest.raises(errors.RaybusError) as problem:
+                await call
+            assert "s3c" not in str(problem.value)
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
+async def test_an_answer_does_not_repeat_the_token_either(way: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"applications": {"a": {"status": "RUNNING", "message": str(request.headers)}}})
+
+    async with hostile(way, answer) as (dashboard, _):
+        message = (await calls.read(dashboard, HEAD)).applications["a"].message
+    assert "Bearer [token]" in message
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_an_answer_and_not_an_address(way: str, status: int) -> None:
     async def redirect(request: web.Request) -> web.StreamResponse:

@@ -84,7 +84,7 @@ def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
     cluster = snapshot.cluster(snapshot.pending or snapshot.active)
     details = None if cluster is None else snapshot.serve.get(cluster.metadata.name)
     match code:
-        case Code.DASHBOARD_UNREACHABLE:
+        case Code.DASHBOARD_UNREACHABLE | Code.DASHBOARD_UNAUTHORIZED:
             return details is not None
         case Code.SERVE_CONFIG_REFUSED if cluster is not None:
             given = observing.given(snapshot, cluster)

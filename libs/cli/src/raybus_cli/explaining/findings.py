@@ -54,6 +54,7 @@ _RANKS: Final = {
             Code.EMPTY_SERVE_CONFIG,
             Code.SERVE_CONFIG_REFUSED,
             Code.DASHBOARD_UNREACHABLE,
+            Code.DASHBOARD_UNAUTHORIZED,
             Code.APPLICATION_NOT_RUNNING,
         ),
         Rank.SERVE,

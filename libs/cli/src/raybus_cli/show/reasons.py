@@ -41,6 +41,7 @@ class Code(StrEnum):
     SERVE_CONFIG_UNKNOWN = "ServeConfigUnknown"
     NO_SERVE_PORT = "NoServePort"
     DASHBOARD_UNREACHABLE = "RayDashboardUnreachable"
+    DASHBOARD_UNAUTHORIZED = "RayDashboardUnauthorized"
     APPLICATION_NOT_RUNNING = "ServeApplicationNotRunning"
     GATEWAY_NOT_READY = "GatewayNotReady"
     ROUTE_NOT_READY = "HTTPRouteNotReady"
@@ -68,6 +69,13 @@ _BY_TEXT: Final = (
     (re.compile(r"^(spec\.serveConfigV2 |Ray refused |the Serve config could )"), Code.SERVE_CONFIG_REFUSED),
     (re.compile(r"^application .* is (DEPLOY_FAILED|UNHEALTHY)"), Code.APPLICATION_NOT_RUNNING),
     (re.compile(r"port named serve"), Code.NO_SERVE_PORT),
+    (
+        re.compile(
+            r"^(the dashboard at \S+ refuses raybus|failed to get auth secret |auth token key |the auth token in secret |"
+            r"ServiceAccount \S+ (does not exist|cannot be issued a token)|authOptions\.secretName )"
+        ),
+        Code.DASHBOARD_UNAUTHORIZED,
+    ),
     (re.compile(r"^the dashboard"), Code.DASHBOARD_UNREACHABLE),
     (re.compile(r"^waiting: of the UpgradePolicy "), Code.GATE_INCONCLUSIVE),
     (re.compile(r"^waiting: Gateway "), Code.GATEWAY_NOT_READY),

@@ -12,6 +12,8 @@ from common.untrusted import clipped
 LONGEST_MESSAGE: Final = 4096
 """Characters that are kept of the text of a refusal; through the API server's proxy any server may have written it."""
 
+UNAUTHENTICATED: Final = frozenset({401, 403})
+"""Codes by which a Ray dashboard refuses a request: without a token, or with another one than it expects."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Forbidden,
     403: errors.Forbidden,
@@ -34,19 +36,14 @@ _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 class Status(msgspec.Struct, frozen=True):
     """The `Status` object that the API server answers with when it refuses."""
 
+    kind: str = ""
     message: str = ""
     reason: str = ""
 
 
 def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> errors.RaybusError:
     """Return the error that stands for a refused request; `retry_after` is in seconds."""
-    if code < 400:
-        status = Status(message=f"the API server answered {code}, and redirects are not followed")
-    else:
-        try:
-            status = msgspec.json.decode(body, type=Status)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            status = Status(message=body[:200].decode(errors="replace"))
+    status = _status(code, body)
     text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
     if code == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(text)
@@ -59,6 +56,23 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
     if not 400 <= code < 500:
         return errors.Unavailable(text, after=retry_after)
     return _MEANING.get(code, errors.Rejected)(text)
+
+
+def from_foreign(code: int, body: bytes, *, retry_after: float | None = None) -> errors.RaybusError:
+    """Return the same for a request to a server behind the API server's proxy: it refuses a token with any text but a `Status`."""
+    problem = from_answer(code, body, retry_after=retry_after)
+    if code in UNAUTHENTICATED and _status(code, body).kind != "Status":
+        return errors.Unauthenticated(f"{code} {problem}")
+    return problem
+
+
+def _status(code: int, body: bytes) -> Status:
+    if code < 400:
+        return Status(message=f"the API server answered {code}, and redirects are not followed")
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Status(message=body[:200].decode(errors="replace"))
 
 
 def is_gone(problem: errors.NotFound, name: str) -> bool:

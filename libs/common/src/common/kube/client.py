@@ -24,7 +24,7 @@ from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
 from common.kube import answers, rest_config
-from common.kube.resources import EVENT, POD, Resource
+from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.meters import UNANSWERED, RequestMeter
@@ -83,6 +83,10 @@ class Kube(Protocol):
 
     def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
         """Delete all that a selector matches in one request."""
+        ...
+
+    def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
+        """Issue a token of a ServiceAccount for the audience of the API server; the answer is a `TokenRequest`, and nothing is stored."""
         ...
 
 
@@ -184,6 +188,14 @@ class KubeClient:
     def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
         return self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
 
+    def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        return self.request("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), body=body)
+
     async def request(
         self,
         method: str,
@@ -196,7 +208,8 @@ class KubeClient:
     ) -> bytes:
         """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means.
 
-        `most` bounds the bytes of an answer that another server gives through the API server's proxy.
+        `most` bounds the bytes of an answer that another server gives through the API server's proxy; what it repeats of `headers`,
+        which hold its token, is replaced.
         """
         if method == "GET":
             step = nullcontext()
@@ -205,10 +218,10 @@ class KubeClient:
             step = tracing.step("write", method=method, path=path)
         data = None if body is None else msgspec.json.encode(body)
         url, session, options = await self._prepared(path, query or {}, headers or {}, most)
-        with step, self._asking(method, data) as check:
+        with step, self._asking(method, data, headers or {}) as check:
             async with session.request(method, url, data=data, timeout=self._timeout, **options) as answer:
                 await check(answer, most)
-                content = await _read(answer, most)
+                content = await _read(answer, most, headers or {})
         self._meter.read(method, content)
         return content
 
@@ -222,7 +235,7 @@ class KubeClient:
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
         url, session, options = await self._prepared(path, query, {}, most)
-        with self._asking("GET", None) as check:
+        with self._asking("GET", None, {}) as check:
             async with session.get(url, timeout=timeout, **options) as answer:
                 await check(answer, most)
                 yield answer.content
@@ -240,7 +253,7 @@ class KubeClient:
         return URL(self.server + path, encoded=True), session, options
 
     @contextmanager
-    def _asking(self, method: str, data: bytes | None) -> Generator[Check]:
+    def _asking(self, method: str, data: bytes | None, headers: Mapping[str, str]) -> Generator[Check]:
         """Measure one request, and raise `Unavailable` without an answer; yield what raises the meaning of a refusal."""
         loop = asyncio.get_running_loop()
         is_answered, began, sent_at = False, loop.time(), steady()
@@ -254,9 +267,10 @@ class KubeClient:
                     self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
             self._meter.answered(method, str(answer.status), loop.time() - began)
             if answer.status >= 300:
-                after, body = answer.headers.get("Retry-After", ""), await _read(answer, most)
+                after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
                 retry_after = float(after) if after.isdecimal() and len(after) < 6 else None
-                raise answers.from_answer(answer.status, body, retry_after=retry_after)
+                meaning = answers.from_answer if most is None else answers.from_foreign
+                raise meaning(answer.status, body, retry_after=retry_after)
 
         self._meter.sent(method, data)
         try:
@@ -268,10 +282,14 @@ class KubeClient:
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
 
-async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:
+async def _read(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> bytes:
+    """Return an answer; another server's is bounded, and without what it repeats of the request's headers."""
     if most is None:
         return await answer.read()
-    return await untrusted.read(answer.headers, answer.content.iter_any(), most=most)
+    body = await untrusted.read(answer.headers, answer.content.iter_any(), most=most)
+    for value in headers.values():
+        body = untrusted.without(body, value.rpartition(" ")[2])
+    return body
 
 
 def _proxy(url: str) -> str | None:

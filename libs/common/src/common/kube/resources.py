@@ -108,6 +108,7 @@ INGRESS: Final = Resource(group="networking.k8s.io", kind="Ingress", plural="ing
 NETWORK_POLICY: Final = Resource(group="networking.k8s.io", kind="NetworkPolicy", plural="networkpolicies")
 ISSUER: Final = Resource(group="cert-manager.io", kind="Issuer", plural="issuers")
 CERTIFICATE: Final = Resource(group="cert-manager.io", kind="Certificate", plural="certificates")
+POD_DISRUPTION_BUDGET: Final = Resource(group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
 ENDPOINT_SLICE: Final = Resource(group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices")
 EVENT: Final = Resource(group="events.k8s.io", kind="Event", plural="events")
 LEASE: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leases")

@@ -15,6 +15,7 @@ import msgspec
 
 from common import errors, names, untrusted
 from common.api.opaque import Json
+from common.kube.answers import UNAUTHENTICATED
 from common.kube.client import KubeClient
 from common.kube.resources import POD, SERVICE
 from common.observability import tracing
@@ -66,7 +67,8 @@ class Dashboard(Protocol):
     ) -> bytes:
         """GET a path, or PUT a Serve config there; return the answer, of at most `most` bytes, that comes in so many seconds.
 
-        Raises `Unavailable` without an answer of success, or `Rejected` when Ray refuses what was sent; a pod's success is 200.
+        Raises `Unavailable` without an answer of success, `Unauthenticated` when Ray refuses the token, or `Rejected` when it refuses
+        what was sent; a pod's success is 200. No answer and no error repeats the token.
         """
         ...
 
@@ -113,13 +115,17 @@ class DirectDashboard:
                     )
                     async with send as answer:
                         body = await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
+                        body = untrusted.without(body, target.token or "")
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the dashboard at {where} does not answer: {text}") from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
             return body
         reason = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
-        text = f"{answer.status_code} {clipped(answer.reason_phrase, LONGEST_REASON)}: {reason}"
+        phrase = untrusted.without(answer.reason_phrase.encode(), target.token or "").decode()
+        text = f"{answer.status_code} {clipped(phrase, LONGEST_REASON)}: {reason}"
+        if answer.status_code in UNAUTHENTICATED and not target.ip:
+            raise errors.Unauthenticated(text)
         if answer.is_client_error:
             raise errors.Rejected(text)
         raise errors.Unavailable(f"the dashboard at {where} answered {text}")

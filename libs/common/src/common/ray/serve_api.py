@@ -6,8 +6,6 @@ hosts costs the others nothing (spec rayservice W20; acceptance 89).
 """
 
 import asyncio
-import re
-from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +15,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from common import errors, names, ports
+from common import errors, ports
 from common.api.core import Pod, Service
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
-from common.kube.resources import SECRET, illegal_name
-from common.ray import dashboard, deployed_config, ongoing, revision, serve_config, serve_status
+from common.ray import dashboard, dashboard_token, deployed_config, ongoing, revision, serve_config, serve_status
 from common.ray.dashboard import Dashboard, Target
+from common.ray.dashboard_token import Tokens
 from common.ray.ongoing import Ongoing
 from common.ray.revision import Revision
 from common.ray.view import (
@@ -56,8 +55,6 @@ LONGEST_PAUSE: Final = 5.0
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
 """Seconds after which a config that is sent once more counts as sent for the first time."""
-TOKEN_KEY: Final = "auth_token"  # noqa: S105  (a Secret's key)
-_TOKEN: Final = re.compile(rb"[\x20-\x7e]+")
 SHORT: Final = 4096
 """Characters of a Serve config that are read in a few milliseconds."""
 _thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
@@ -85,7 +82,6 @@ class Memory(msgspec.Struct):
     """Fingerprint of what Serve reported right after the last PUT of this config, None before it was asked."""
     is_judged: bool = False
     """Whether Serve was asked since the last PUT."""
-    token: str | None = None
     is_slow: bool = False
     """Whether the last poll was slow."""
     takes_slowly: bool = False
@@ -120,17 +116,13 @@ def address(pod: Pod, port: str, default: int) -> Target:
     return Target(namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number)
 
 
-class _Secret(msgspec.Struct, frozen=True):
-    data: dict[str, str] = {}
-
-
 class ServeApi:
     """All dashboards that this replica talks to."""
 
     def __init__(self, dashboards: Dashboard, kube: Kube, clock: Clock) -> None:
         self._dashboard = dashboards
-        self._kube = kube
         self._clock = clock
+        self._tokens = Tokens(kube, clock)
         self._clusters: OrderedDict[str, Memory] = OrderedDict()
         self._pods: OrderedDict[str, Checks] = OrderedDict()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -152,9 +144,9 @@ class ServeApi:
         if is_due and not self._is_full(slow=memory.is_slow):
             memory.answered_at = began if memory.answered_at is None else memory.answered_at
             try:
-                head = await self._head(view.cluster, service, memory)
+                head = await self._head(view.cluster, service)
                 async with self._slot(slow=memory.is_slow):
-                    answer = await self._dashboard.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
+                    answer = await self._ask(view.cluster, head, dashboard.STATUS)
                 details = serve_status.decode(answer)
                 memory.reading = Reading(details=details)
                 if (
@@ -169,8 +161,8 @@ class ServeApi:
                     memory.is_judged = True
                 memory.answered_at = self._clock.monotonic()
             except errors.RaybusError as problem:
-                memory.token = None
-                memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
+                failures, is_refused = min(memory.reading.failures + 1, 30), isinstance(problem, errors.Unauthenticated)
+                memory.reading = Reading(problem=str(problem), failures=failures, is_unauthenticated=is_refused)
             memory.read_at = self._clock.monotonic()
             memory.is_slow = memory.read_at - began > SLOW
         given = revision.current(records, memory.reading.details)
@@ -248,9 +240,9 @@ class ServeApi:
             body = serve_config.to_json(config)
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
-            head = await self._head(cluster, service, memory)
+            head = await self._head(cluster, service)
             async with self._slot(slow=memory.takes_slowly):
-                await self._dashboard.request(head, dashboard.APPLICATIONS, most=dashboard.LARGEST_STATUS, config=body)
+                await self._ask(cluster, head, dashboard.APPLICATIONS, config=body)
         except errors.NotOurs:
             raise  # nothing was sent, so there is nothing to remember
         except errors.RaybusError as problem:
@@ -279,6 +271,7 @@ class ServeApi:
         """Drop what is remembered of clusters and pods that another replica polls from now on."""
         for each in objects:
             self._clusters.pop(each.metadata.uid, None)
+            self._tokens.forget(each.metadata.uid)
             self._pods.pop(each.metadata.uid, None)
             self._pods.pop(f"metrics of {each.metadata.uid}", None)
 
@@ -299,7 +292,23 @@ class ServeApi:
     def _memory(self, cluster: RayCluster) -> Memory:
         return remembered(self._clusters, cluster.metadata.uid, Memory())
 
-    async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Target:
+    async def _ask(self, cluster: RayCluster, head: Target, path: str, config: Json | None = None) -> bytes:
+        """Ask a dashboard; when it refuses the token, once more with what is stored or issued by now."""
+        most = dashboard.LARGEST_STATUS
+        try:
+            return await self._dashboard.request(head, path, most=most, config=config)
+        except errors.Unauthenticated as problem:
+            refusal = problem
+        if (other := await self._tokens.another(cluster, head.token)) is not None:
+            try:
+                head = msgspec.structs.replace(head, token=other)
+                return await self._dashboard.request(head, path, most=most, config=config)
+            except errors.Unauthenticated as problem:
+                refusal = problem
+        text = f"the dashboard at {head.name}:{head.port} refuses raybus: {dashboard_token.remedy(cluster)} ({refusal})"
+        raise errors.Unauthenticated(text) from refusal
+
+    async def _head(self, cluster: RayCluster, service: Service | None) -> Target:
         meta = cluster.metadata
         if service is None:
             name = dashboard_service(cluster)
@@ -309,27 +318,5 @@ class ServeApi:
         port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
         if port is None:
             raise errors.InvalidSpec(f"dashboard port is not found in Service {service.metadata.name}")
-        token = await self._token(cluster, memory)
+        token = await self._tokens.of(cluster)
         return Target(namespace=meta.namespace, name=service.metadata.name, port=port, token=token)
-
-    async def _token(self, cluster: RayCluster, memory: Memory) -> str | None:
-        options = cluster.spec.auth_options
-        if options is None or options.mode != "token":
-            return None
-        if memory.token is None:
-            name = options.secret_name or names.checked(cluster.metadata.name)
-            where = f"{cluster.metadata.namespace}/{name}"
-            if (problem := illegal_name(SECRET, name)) is not None:
-                raise errors.Unavailable(f"authOptions.secretName is not the name of a Secret: {problem}")
-            try:
-                body = await self._kube.get(SECRET, cluster.metadata.namespace, name)
-            except errors.RaybusError as problem:
-                raise errors.Unavailable(f"failed to get auth secret {where}: {problem}") from problem
-            value = msgspec.json.decode(body, type=_Secret).data.get(TOKEN_KEY)
-            if value is None:
-                raise errors.Unavailable(f"auth token key '\"{TOKEN_KEY}\"' not found in secret {where}")
-            token = b64decode(value).strip()
-            if _TOKEN.fullmatch(token) is None:
-                raise errors.Unavailable(f"the auth token in secret {where} is not a text that a header can carry")
-            memory.token = token.decode()
-        return memory.token

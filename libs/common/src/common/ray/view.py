@@ -27,6 +27,13 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     failures: int = 0
     """Reads in a row that failed."""
+    is_unauthenticated: bool = False
+    """Whether the last one failed for want of a token that the dashboard accepts: nothing is known of Serve, and nothing is silent."""
+
+    @property
+    def silences(self) -> int:
+        """Return the reads in a row that a dashboard did not answer."""
+        return 0 if self.is_unauthenticated else self.failures
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ def side(view: ClusterView, share: Share, *, now: datetime, goal: str | None = N
 
 def is_alive(view: ClusterView) -> bool:
     """Return whether a cluster is expected to serve what it has been given."""
-    if not head_is_ready(view.cluster) or view.serve.failures >= SILENT_AFTER:
+    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT_AFTER:
         return False
     details = view.serve.details
     return details is None or not any(each.status in _FAILED for each in details.applications.values())
@@ -138,7 +138,7 @@ def _fatal(view: ClusterView) -> str | None:
     """Return what certainly keeps a cluster from serving anything; a deployment on its way without replicas gets its time."""
     if (why := _out_of_service(view)) is not None:
         return why
-    if view.serve.failures >= SILENT_AFTER:
+    if view.serve.silences >= SILENT_AFTER:
         return f"its dashboard is silent: {view.serve.problem}"
     parts = () if view.serve.details is None else _parts(view, view.serve.details)
     idle = (each.name for each in parts if each.running == 0 and not each.is_deploying)
@@ -158,7 +158,7 @@ def _passing(view: ClusterView) -> str | None:
     """Return what keeps a cluster from serving, unless it passes by itself."""
     details = view.serve.details
     if details is None:
-        return f"its dashboard is silent: {view.serve.problem}" if view.serve.failures >= SILENT_AFTER - 1 else None
+        return f"its dashboard is silent: {view.serve.problem}" if view.serve.silences >= SILENT_AFTER - 1 else None
     if not details.applications:
         return "no application is deployed"
     lost = _lost_nodes(view)

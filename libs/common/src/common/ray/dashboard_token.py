@@ -1,0 +1,169 @@
+"""The token that a cluster's dashboard asks for (`spec.authOptions`): from its Secret, or one of a ServiceAccount that Kubernetes issues.
+
+A token is kept in memory only, until the dashboard refuses it or most of its life is over; no error names it. With Kubernetes' tokens
+the dashboard passes ours to the API server (TokenReview), so a hostile one could use it there. So raybus never sends a token of its own
+ServiceAccount: it asks for one of `raybus-dashboard` in the cluster's namespace, which its owner creates with the one right that Ray
+checks. Behaviour: spec rayservice §12.5; ADR 27.
+"""
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections import OrderedDict
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common import errors, names
+from common.api.ray_cluster import RayCluster
+from common.clock import Clock
+from common.kube.client import Kube
+from common.kube.resources import SECRET, illegal_name
+from common.ray import cluster_traits as traits
+
+ACCOUNT: Final = "raybus-dashboard"
+"""The ServiceAccount, in the namespace of a cluster, with the tokens that its dashboard gets: RBAC lets raybus issue no others."""
+KEY: Final = "auth_token"
+ISSUED_FOR: Final = timedelta(hours=1)
+LEAST_LIFE: Final = timedelta(minutes=10)
+"""The shortest life that Kubernetes gives a token; taken where the answer does not name one."""
+USED_FOR: Final = 0.8
+"""The part of its life after which another one is issued."""
+RENEWED_AFTER: Final = 30.0
+"""Seconds before a token that Kubernetes issued is replaced because a dashboard refuses it: it is the right that is missing then."""
+REMEMBERED: Final = 8192
+_TEXT: Final = re.compile(r"[\x20-\x7e]+")
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    data: dict[str, str] = {}
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    token: str
+    expiration_timestamp: datetime | None = None
+
+
+class _Issued(msgspec.Struct, frozen=True):
+    status: _Status
+    metadata: _Meta = _Meta()
+
+    @property
+    def life(self) -> timedelta:
+        """Return how long the token is valid; both times are the API server's, so that its clock need not be ours."""
+        begin, end = self.metadata.creation_timestamp, self.status.expiration_timestamp
+        return LEAST_LIFE if begin is None or end is None else max(end - begin, timedelta(0))
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    text: str
+    read_at: float
+    good_until: float | None = None
+
+
+class Tokens:
+    """The tokens of the dashboards that this replica asks."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        """By the uid of a cluster, or by the namespace of an account."""
+
+    async def of(self, cluster: RayCluster) -> str | None:
+        """Return the token of a cluster, None where it asks for none; `Unauthenticated` when there is none to send."""
+        if not traits.has_token_auth(cluster):
+            return None
+        known = self._kept.get(_place(cluster))
+        if known is not None and (known.good_until is None or self._clock.monotonic() < known.good_until):
+            return known.text
+        return await self._read(cluster)
+
+    async def another(self, cluster: RayCluster, refused: str | None) -> str | None:
+        """Return the token that replaces one that the dashboard refused; None when there is no other one."""
+        if not traits.has_token_auth(cluster):
+            return None
+        known = self._kept.get(_place(cluster))
+        if known is not None and known.text != refused:
+            return known.text
+        age = None if known is None else self._clock.monotonic() - known.read_at
+        if traits.has_kubernetes_auth(cluster) and age is not None and age < RENEWED_AFTER:
+            return None
+        new = await self._read(cluster)
+        return None if new == refused else new
+
+    def forget(self, cluster_uid: str) -> None:
+        """Drop the token of a cluster that another replica asks from now on."""
+        self._kept.pop(cluster_uid, None)
+
+    async def _read(self, cluster: RayCluster) -> str:
+        place = _place(cluster)
+        self._kept.pop(place, None)
+        new = await (self._issued(cluster) if traits.has_kubernetes_auth(cluster) else self._stored(cluster))
+        self._kept[place] = new
+        if len(self._kept) > REMEMBERED:
+            self._kept.popitem(last=False)
+        return new.text
+
+    async def _stored(self, cluster: RayCluster) -> _Kept:
+        name = secret_name(cluster)
+        where = f"{cluster.metadata.namespace}/{name}"
+        if (problem := illegal_name(SECRET, name)) is not None:
+            raise errors.Unauthenticated(f"authOptions.secretName is not the name of a Secret: {problem}")
+        try:
+            body = await self._kube.get(SECRET, cluster.metadata.namespace, name)
+        except errors.RaybusError as problem:
+            raise errors.Unauthenticated(f"failed to get auth secret {where}: {problem}") from problem
+        value = msgspec.json.decode(body, type=_Secret).data.get(KEY)
+        if value is None:
+            raise errors.Unauthenticated(f"auth token key '\"{KEY}\"' not found in secret {where}")
+        try:
+            text = b64decode(value).strip().decode("ascii")
+        except (Base64Error, UnicodeDecodeError):
+            text = ""
+        if _TEXT.fullmatch(text) is None:
+            raise errors.Unauthenticated(f"the auth token in secret {where} is not a text that a header can carry")
+        return _Kept(text, self._clock.monotonic())
+
+    async def _issued(self, cluster: RayCluster) -> _Kept:
+        namespace, asked_at = cluster.metadata.namespace, self._clock.monotonic()
+        try:
+            body = await self._kube.request_token(namespace, ACCOUNT, seconds=int(ISSUED_FOR.total_seconds()))
+        except errors.NotFound as problem:
+            text = f"ServiceAccount {namespace}/{ACCOUNT} does not exist; create it, with the verb ray:write on rayclusters.ray.io"
+            raise errors.Unauthenticated(text) from problem
+        except errors.RaybusError as problem:
+            text = f"ServiceAccount {namespace}/{ACCOUNT} cannot be issued a token: {problem}"
+            raise errors.Unauthenticated(text) from problem
+        issued = msgspec.json.decode(body, type=_Issued)
+        return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * issued.life.total_seconds())
+
+
+def secret_name(cluster: RayCluster) -> str:
+    """Return the name of the Secret with a cluster's token."""
+    options = cluster.spec.auth_options
+    return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
+
+
+def remedy(cluster: RayCluster) -> str:
+    """Return what makes a dashboard accept us that has refused our newest token."""
+    namespace = cluster.metadata.namespace
+    if not traits.has_token_auth(cluster):
+        return "it asks for a token, and the RayCluster has no authOptions.mode: token"
+    if traits.has_kubernetes_auth(cluster):
+        return (
+            f"grant ServiceAccount {namespace}/{ACCOUNT} the verb ray:write on rayclusters.ray.io, and that of the head "
+            "the ClusterRole system:auth-delegator"
+        )
+    return (
+        f"Ray read Secret {namespace}/{secret_name(cluster)} when its pods started: restart them after a change of it"
+    )
+
+
+def _place(cluster: RayCluster) -> str:
+    return cluster.metadata.namespace if traits.has_kubernetes_auth(cluster) else cluster.metadata.uid

@@ -43,6 +43,9 @@ UNCHECKED: Final = {"fieldValidation": "Ignore"}
 READ_BUFFER: Final = 2**20
 """Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
 
+Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
+"""Receives method, path and query of a request before it is sent; raises what a refusal means."""
+
 
 class Kube(Protocol):
     """The API server as reconcilers see it; each call returns the answer's body and raises `common.errors`."""
@@ -111,9 +114,17 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
 class KubeClient:
     """The API server over HTTP; implements `Kube` and hands out raw streams for watches."""
 
-    def __init__(self, config: RestConfig, *, user_agent: str, request_timeout: float = 15.0) -> None:
+    def __init__(
+        self,
+        config: RestConfig,
+        *,
+        user_agent: str,
+        request_timeout: float = 15.0,
+        authorize: Authorize | None = None,
+    ) -> None:
         self.server = config.server
         """The URL of the API server."""
+        self._authorize = authorize
         self._authorization = config.authorization
         connector = aiohttp.TCPConnector(ssl=config.tls or True)
         session = partial(aiohttp.ClientSession, connector=connector, connector_owner=False)
@@ -240,7 +251,9 @@ class KubeClient:
 
     @asynccontextmanager
     async def _send(self, call: _Call) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Send one request; redirects are not followed: they would take our credentials along."""
+        """Send one request, if it is authorized; redirects are not followed: they would take our credentials along."""
+        if self._authorize is not None:
+            await self._authorize(call.method, call.path, call.query)
         session, plain = (self._session, {}) if call.most is None else (self._foreign, untrusted.IDENTITY)
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **call.headers}
         if (authorization := await self._authorization()) is not None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import webbrowser
+from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Annotated, Final
@@ -18,6 +19,8 @@ from raybus_cli.completion.places import ContextOption, KubeconfigOption, Namesp
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.acting import Actor
 from raybus_cli.dashboard.board import Board, Sources
+from raybus_cli.dashboard.history import History
+from raybus_cli.dashboard.incluster.cli import serve
 from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.polling import Poller
 from raybus_cli.events import connection, run
@@ -28,8 +31,13 @@ PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 """Without one of them a Unix machine would open a browser in the terminal, over the output of this command."""
 
+app = typer.Typer(invoke_without_command=True, pretty_exceptions_enable=False, add_completion=False)
+app.command()(serve)
 
+
+@app.callback()
 def dashboard(
+    ctx: typer.Context,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
@@ -53,6 +61,8 @@ def dashboard(
     $ raybus dashboard -A
     $ raybus dashboard -n serving --controls
     """
+    if ctx.invoked_subcommand is not None:
+        return
     place = session.where(kubeconfig, context, namespace)
     try:
         through = _through(place, raybus_namespace, nats, nats_credentials)
@@ -62,7 +72,7 @@ def dashboard(
     scope = None if all_namespaces else place.namespace
     try:
         with logs.silenced(), listening:
-            actor = Actor(place) if controls else None
+            actor = Actor(partial(session.connect, place)) if controls else None
             asyncio.run(_Run(place, scope, through, actor, is_opened=not no_open).run_until_stopped(listening))
     except BaseExceptionGroup as met:
         _end(problems.first(met))
@@ -77,7 +87,8 @@ class _Run:
         self._board = Board(Sources(context=place.context or "", namespace=scope, has_controls=actor is not None))
         self._actor = actor
         self._listener = Listener(through, scope, self._board)
-        self._poller = Poller(place, scope, self._board, self._listener.history)
+        history = History(self._listener.events)
+        self._poller = Poller(partial(session.connect, place), scope, self._board, history)
         self._is_opened = is_opened
 
     async def run_until_stopped(self, listening: socket) -> None:

@@ -14,9 +14,36 @@ NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 SUBRESOURCES = st.sampled_from([None, "status", "log", "scale"])
 RAY_SERVICES = "/apis/ray.io/v1/namespaces/a/rayservices"
 PIECES = st.sampled_from(
-    "/ // api apis v1 ray.io namespaces a pods x log proxy watch status finalize .. . %2f %2e%2e % ? ?watch=1 # ; \\ \x00 é :8265".split(
-        " "
-    )
+    [
+        "/",
+        "//",
+        "api",
+        "apis",
+        "v1",
+        "ray.io",
+        "namespaces",
+        "a",
+        "pods",
+        "x",
+        "log",
+        "proxy",
+        "watch",
+        "status",
+        "finalize",
+        "..",
+        ".",
+        "%2f",
+        "%2e%2e",
+        "%",
+        "?",
+        "?watch=1",
+        "#",
+        ";",
+        "\\",
+        "\x00",
+        "é",
+        ":8265",
+    ]
 )
 
 

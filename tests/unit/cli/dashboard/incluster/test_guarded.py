@@ -8,10 +8,10 @@ import pytest
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_SERVICE
 from common.kube.rest_config import RestConfig
+from raybus_cli.access.problems import Denied
 from raybus_cli.dashboard.incluster import guarded
 from raybus_cli.dashboard.incluster.attributes import Attributes, Unparsable
 from raybus_cli.dashboard.incluster.identity import Identity
-from raybus_cli.dashboard.incluster.reviews import Denied
 
 ANN = Identity(user="ann")
 OBJECT = {"metadata": {"name": "x"}}

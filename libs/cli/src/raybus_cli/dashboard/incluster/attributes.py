@@ -1,6 +1,6 @@
 """Attributes of a request to the API server, as its authorizer names them: derived from method, path and query; pure.
 
-Only the canonical form of a path is accepted: the one that `common.kube.resources` builds. A dot segment, an empty segment, a percent
+Only the canonical form of a path is accepted, as `common.kube.resources` builds it. A dot segment, an empty segment, a percent
 sign or a query inside the path could mean another object to the API server than to this parser, so such a path is refused.
 """
 

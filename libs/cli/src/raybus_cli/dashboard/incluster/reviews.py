@@ -15,6 +15,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Body
 from common.clock import steady
+from raybus_cli.access.problems import Denied
 from raybus_cli.dashboard.incluster.attributes import Attributes
 from raybus_cli.dashboard.incluster.identity import ANONYMOUS, UNAUTHENTICATED, Identity, Unauthenticated
 
@@ -38,10 +39,6 @@ class Requests(Protocol):
     async def request(self, method: str, path: str, *, body: Body | None = None) -> bytes:
         """Send one request, and return the body of the answer."""
         ...
-
-
-class Denied(errors.Forbidden):
-    """The user does not have this right."""
 
 
 class _User(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,16 +1,18 @@
 // Shows the data of the server and decides nothing but the layout. All text is inserted as text, never as markup.
 
 import { Chart, clock, percent, span } from "./chart.js";
+import { Stream, request, token } from "./stream.js";
 
-const SILENCE = 15_000, AGAIN = 3_000, HIDDEN = 60_000, LATE = 15;
+const SILENCE = 15_000, AGAIN = 3_000, SOON = 500, HIDDEN = 60_000, LATE = 15;
 const WIDE = matchMedia("(min-width: 860px)");
 const TONES = ["bad", "busy", "good"];
 const $ = (id) => document.getElementById(id);
 
-const held = { sources: null, rows: null, detail: null, chosen: undefined, timeline: null };
+const NONE = { sources: null, rows: null, detail: null, timeline: null };
+const held = { ...NONE, chosen: undefined };
 const items = new Map();
 const drawn = new Map();
-let source = null, receivedAt = Date.now(), isLost = false, retry = 0, hiding = 0;
+let source = null, receivedAt = Date.now(), isLost = false, lostBecause = "", retry = 0, hiding = 0;
 const chart = new Chart($("chart"), $("readout"));
 
 function make(name, attributes = {}, ...children) {
@@ -34,24 +36,41 @@ function renew(id, data, build) {
 
 // ---- the stream ----------------------------------------------------------------------------------------------------
 
+const TAKE = {
+  sources: (data) => { held.sources = data; showSources(); },
+  rows: takeRows,
+  detail: (data) => { held.detail = data; showDetail(); },
+};
+
 function connect() {
   source?.close();
   clearTimeout(retry);
-  source = new EventSource(held.chosen === null ? "events" : `events?service=${encodeURIComponent(held.chosen)}`);
-  const on = (name, take) => source.addEventListener(name, (event) => {
-    received();
-    take(JSON.parse(event.data));
-  });
-  on("beat", () => {});
-  on("sources", (data) => { held.sources = data; showSources(); });
-  on("rows", takeRows);
-  on("detail", (data) => { held.detail = data; showDetail(); });
-  source.addEventListener("open", received);
-  source.addEventListener("error", () => {
-    lost();
-    if (source.readyState === EventSource.CLOSED) retry = setTimeout(connect, AGAIN);
+  let hasBegun = false;
+  source = new Stream(address(), {
+    opened: () => { showGate(null); received(); },
+    event: (name, data) => { hasBegun = true; received(); TAKE[name]?.(data); },
+    refused: (status, text, takesTokens) => {
+      if (status === 401 || status === 403) return refuse(status, text, takesTokens);
+      lost(text);
+      retry = setTimeout(connect, AGAIN);
+    },
+    // A server for many users ends a stream now and then, and checks the user anew.
+    ended: () => {
+      if (!isServed() || !hasBegun) lost();
+      retry = setTimeout(connect, isServed() && hasBegun ? SOON : AGAIN);
+    },
   });
 }
+
+function address() {
+  const query = new URLSearchParams();
+  const namespace = new URLSearchParams(location.search).get("namespace");
+  if (namespace) query.set("namespace", namespace);
+  if (held.chosen !== null) query.set("service", held.chosen);
+  return query.size ? `events?${query}` : "events";
+}
+
+const isServed = () => Boolean(held.sources?.user);
 
 function received() {
   receivedAt = Date.now();
@@ -61,8 +80,9 @@ function received() {
   }
 }
 
-function lost() {
+function lost(problem = "") {
   isLost = true;
+  lostBecause = problem;
   showSources();
 }
 
@@ -75,21 +95,74 @@ function takeRows(data) {
   if (held.chosen === null && WIDE.matches && held.rows.size) choose(sorted()[0]);
 }
 
+// ---- the user ------------------------------------------------------------------------------------------------------
+
+/** Drop all that is shown, and show what is missing: a sign-in, or a right. */
+function refuse(status, text, takesTokens) {
+  source = null;
+  Object.assign(held, NONE);
+  isLost = false;
+  drawn.clear();
+  items.clear();
+  for (const each of document.querySelectorAll("#list-pane ul, #head, #controls, #causes-list, #clusters, #timeline, #banners")) each.replaceChildren();
+  document.title = "raybus";
+  if (status === 401) token.remove();
+  showGate({ title: status === 401 ? "Sign in" : "Access denied", text, hasForm: status === 401 && takesTokens });
+}
+
+function showGate(gate) {
+  document.body.classList.toggle("gated", gate !== null);
+  $("gate").hidden = gate === null;
+  $("sign-out").hidden = !token.get() || (gate === null && !isServed());
+  if (gate === null) return;
+  $("gate-title").textContent = gate.title;
+  $("gate-problem").textContent = gate.text;
+  $("sign-in").hidden = !gate.hasForm;
+  $("place").hidden = gate.hasForm;
+  $("user").textContent = "";
+  for (const id of ["scope", "feed", "seen"]) $(id).textContent = "";
+  if (gate.hasForm) $("token").focus();
+}
+
+$("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token.set($("token").value.trim());
+  $("token").value = "";
+  connect();
+});
+$("sign-out").addEventListener("click", () => {
+  token.remove();
+  location.reload();
+});
+$("place").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const namespace = $("namespace").value.trim();
+  Object.assign(held, NONE, { chosen: null });
+  history.replaceState(null, "", location.pathname + (namespace ? `?namespace=${encodeURIComponent(namespace)}` : ""));
+  connect();
+});
+
 // ---- connection state -----------------------------------------------------------------------------------------------
 
 function showSources() {
   const sources = held.sources;
   document.body.classList.toggle("stale", isLost);
   if (sources !== null) {
+    $("place").hidden = !sources.user;
+    $("user").textContent = sources.user;
+    $("sign-out").hidden = !sources.user || !token.get();
     const where = sources.namespace === null ? "all namespaces" : `namespace ${sources.namespace}`;
     $("scope").textContent = sources.context ? `${sources.context} · ${where}` : where;
     $("feed").className = `feed ${isLost ? "" : sources.eventFeed}`;
-    $("feed").textContent = isLost ? "Not connected" : { live: "Connected to NATS", away: "Polling the API server", connecting: "Connecting to NATS…" }[sources.eventFeed];
+    $("feed").textContent = isLost ? "Not connected" : { live: "Connected to NATS", away: "Polling the API server", off: "Polling the API server", connecting: "Connecting to NATS…" }[sources.eventFeed];
   }
   tick();
   const banners = [];
   if (isLost) {
-    banners.push(["bad", "The dashboard on this machine does not answer.", `Last update: ${clock(receivedAt)}. If it has ended, restart it with: raybus dashboard`]);
+    const last = `Last update: ${clock(receivedAt)}.`;
+    banners.push(lostBecause || isServed()
+      ? ["bad", "The dashboard does not answer.", `${lostBecause || "Retried every few seconds"}. ${last}`]
+      : ["bad", "The dashboard on this machine does not answer.", `${last} If it has ended, restart it with: raybus dashboard`]);
   } else if (sources?.problem) {
     const since = sources.seenAt ? `Last update: ${clock(sources.seenAt)}; retried every few seconds.` : "Retried every few seconds.";
     banners.push(["bad", "The API server cannot be read.", `${sources.problem}${/[.?!]$/.test(sources.problem) ? "" : "."} ${since}`]);
@@ -197,7 +270,7 @@ function showEmpty() {
   const where = scope ? `in namespace ${scope}` : "in any namespace";
   renew("empty", [where, scope], () => [
     make("h2", {}, `No RayService ${where}`),
-    scope
+    scope && !isServed()
       ? make("p", {}, "All namespaces: ", make("code", {}, "raybus dashboard -A"), ". Another namespace: ", make("code", {}, "raybus dashboard -n NAMESPACE"), ".")
       : null,
     make("p", {}, "A RayService appears here when it is applied; to check an installation: ", make("code", {}, "raybus doctor"), "."),
@@ -320,18 +393,18 @@ function gauge(label, value, mark, description) {
 
 // ---- actions -------------------------------------------------------------------------------------------------------
 
-const TOKEN = "raybus-token", COPIED_FOR = 2_000;
+const COPIED_FOR = 2_000;
 const acted = { key: null, text: "", isDone: true, isPending: false };
 
 /** Keep the token for this tab and out of the address, so that a copied or bookmarked address holds none. */
 function keepToken() {
   const given = new URLSearchParams(location.search).get("token");
   if (given === null) return;
-  sessionStorage.setItem(TOKEN, given);
+  token.set(given);
   history.replaceState(null, "", location.pathname + location.hash);
 }
 
-const mayAct = () => Boolean(held.sources?.hasControls && sessionStorage.getItem(TOKEN));
+const mayAct = () => Boolean(held.sources?.hasControls && (isServed() || token.get()));
 const title = (verb) => verb[0].toUpperCase() + verb.slice(1);
 
 function controls(all) {
@@ -371,14 +444,14 @@ function confirmed(control) {
 async function act(key, { verb, generation }) {
   answered(key, `${title(verb)}…`, { isPending: true });
   try {
-    const answer = await fetch("actions", {
+    const answer = await request("actions", {
       method: "POST",
-      headers: { "Content-Type": "application/json", "Authorization": `Bearer ${sessionStorage.getItem(TOKEN)}` },
+      headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ service: key, verb, generation }),
     });
     answered(key, (await answer.text()).trim(), { isDone: answer.ok });
   } catch (problem) {
-    answered(key, `It is unknown whether ${verb} was performed: the dashboard on this machine does not answer (${problem.message}).`, { isDone: false });
+    answered(key, `It is unknown whether ${verb} was performed: the dashboard does not answer (${problem.message}).`, { isDone: false });
   }
 }
 

@@ -14,7 +14,17 @@ import pytest
 
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE, ROLE_BINDING
-from integration.dashboard.shared import CHANGE, OWN, READ, another_namespace, grant, kubeconfig_of_the_pod, token, user
+from integration.dashboard.shared import (
+    AUDIENCE,
+    CHANGE,
+    OWN,
+    READ,
+    another_namespace,
+    grant,
+    kubeconfig_of_the_pod,
+    token,
+    user,
+)
 from integration.dashboard.test_page import named, put
 from localcluster import pki
 from localcluster.control_plane import ControlPlane
@@ -29,8 +39,10 @@ REVOKED_SECONDS = 25.0
 
 
 @pytest.fixture
-async def pod(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> Path:
-    return await kubeconfig_of_the_pod(control_plane, kube, namespace)
+async def pod(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> tuple[str, ...]:
+    """Return the options of a dashboard with the rights of the component."""
+    config = await kubeconfig_of_the_pod(control_plane, kube, namespace)
+    return ("--kubeconfig", str(config), "--audience", AUDIENCE)
 
 
 @pytest.fixture
@@ -61,8 +73,8 @@ async def first(client: httpx.AsyncClient, path: str, event: str) -> Any:
     raise AssertionError(f"no {event}")
 
 
-async def test_without_an_identity_there_are_the_files_of_the_page_alone(pod: Path, tmp_path: Path) -> None:
-    async with dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running, client_of(running) as client:
+async def test_without_an_identity_there_are_the_files_of_the_page_alone(pod: tuple[str, ...], tmp_path: Path) -> None:
+    async with dashboard.served(tmp_path, *pod) as running, client_of(running) as client:
         page = await client.get("/")
         assert (page.status_code, "<title>raybus</title>" in page.text) == (200, True)
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
@@ -104,11 +116,11 @@ async def test_without_an_identity_there_are_the_files_of_the_page_alone(pod: Pa
 
 
 async def test_a_request_without_the_header_of_the_page_is_refused_before_its_credentials_count(
-    pod: Path, kube: KubeClient, namespace: str, tmp_path: Path
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     mine = await user(kube, namespace, "ann", READ)
     async with (
-        dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running,
+        dashboard.served(tmp_path, *pod) as running,
         client_of(running, Authorization=f"Bearer {mine}") as client,
     ):
         del client.headers["X-Raybus-Dashboard"]
@@ -117,14 +129,13 @@ async def test_a_request_without_the_header_of_the_page_is_refused_before_its_cr
 
 
 async def test_each_user_reads_what_kubernetes_allows(
-    pod: Path, kube: KubeClient, namespace: str, other: str, tmp_path: Path
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, other: str, tmp_path: Path
 ) -> None:
     await put(kube, namespace, named("demo"))
-    arguments = ("--kubeconfig", str(pod), "--audience", "raybus-dashboard")
     ann = await user(kube, namespace, "ann", READ)
     elsewhere = await token(kube, namespace, "ann")
     async with (
-        dashboard.served(tmp_path, *arguments) as running,
+        dashboard.served(tmp_path, *pod) as running,
         client_of(running, Authorization=f"Bearer {ann}") as client,
     ):
         rows = await first(client, f"/events?namespace={namespace}", "rows")
@@ -165,7 +176,7 @@ async def test_each_user_reads_what_kubernetes_allows(
 
 
 async def test_actions_need_the_option_and_the_right_of_the_user(
-    pod: Path, kube: KubeClient, namespace: str, tmp_path: Path
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     await put(kube, namespace, named("demo"))
     generation = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))["metadata"]["generation"]
@@ -176,13 +187,13 @@ async def test_actions_need_the_option_and_the_right_of_the_user(
         return msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))["metadata"].get("annotations", {})
 
     async with (
-        dashboard.served(tmp_path / "read-only", "--kubeconfig", str(pod)) as running,
+        dashboard.served(tmp_path / "read-only", *pod) as running,
         client_of(running, Authorization=f"Bearer {editor}") as client,
     ):
         refused = await client.post("/actions", json=asked)
         assert (refused.status_code, "--allow-actions" in refused.text) == (403, True)
     async with (
-        dashboard.served(tmp_path / "acting", "--kubeconfig", str(pod), "--allow-actions") as running,
+        dashboard.served(tmp_path / "acting", *pod, "--allow-actions") as running,
         client_of(running, Authorization=f"Bearer {viewer}") as theirs,
         client_of(running, Authorization=f"Bearer {editor}") as mine,
     ):
@@ -199,11 +210,13 @@ async def test_actions_need_the_option_and_the_right_of_the_user(
         assert acted == [("bob", 403), ("ann", 200)]
 
 
-async def test_a_revoked_right_ends_the_stream(pod: Path, kube: KubeClient, namespace: str, tmp_path: Path) -> None:
+async def test_a_revoked_right_ends_the_stream(
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
     await put(kube, namespace, named("demo"))
     mine = await user(kube, namespace, "ann", READ)
     async with (
-        dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running,
+        dashboard.served(tmp_path, *pod) as running,
         client_of(running, Authorization=f"Bearer {mine}") as client,
         client.stream("GET", f"/events?namespace={namespace}&service={namespace}/demo") as stream,
     ):
@@ -220,7 +233,7 @@ async def test_a_revoked_right_ends_the_stream(pod: Path, kube: KubeClient, name
 
 
 async def test_a_proxy_with_the_secret_names_the_user(
-    pod: Path, kube: KubeClient, namespace: str, tmp_path: Path
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     secret = secrets.token_hex(32)
     (tmp_path / "secret").write_text(secret + "\n")
@@ -228,7 +241,7 @@ async def test_a_proxy_with_the_secret_names_the_user(
     await grant(kube, namespace, "team", {"kind": "Group", "name": "sso:team", "apiGroup": ROLE_BINDING.group}, [READ])
     arguments = ("--proxy-secret-file", str(tmp_path / "secret"), "--proxy-group-prefix", "sso:", "--no-token-review")
     async with (
-        dashboard.served(tmp_path / "run", "--kubeconfig", str(pod), *arguments) as running,
+        dashboard.served(tmp_path / "run", *pod, *arguments) as running,
         client_of(running, X_Forwarded_User="ann", X_Forwarded_Groups="team") as forged,
         client_of(running, X_Forwarded_User="ann", X_Forwarded_Groups="x,team", X_Raybus_Proxy_Secret=secret) as mine,
         client_of(running, X_Forwarded_User="ann", X_Raybus_Proxy_Secret=secret) as alone,
@@ -244,11 +257,13 @@ async def test_a_proxy_with_the_secret_names_the_user(
         assert secret not in running.stderr
 
 
-async def test_pages_of_a_user_are_bounded(pod: Path, kube: KubeClient, namespace: str, tmp_path: Path) -> None:
+async def test_pages_of_a_user_are_bounded(
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
     mine, theirs = await user(kube, namespace, "ann", READ), await user(kube, namespace, "bob", READ)
     path = f"/events?namespace={namespace}"
     async with (
-        dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running,
+        dashboard.served(tmp_path, *pod) as running,
         client_of(running, Authorization=f"Bearer {mine}") as client,
         client_of(running, Authorization=f"Bearer {theirs}") as another,
     ):
@@ -262,7 +277,7 @@ async def test_pages_of_a_user_are_bounded(pod: Path, kube: KubeClient, namespac
             await each.__aexit__(None, None, None)
 
 
-async def test_tls(pod: Path, kube: KubeClient, namespace: str, tmp_path: Path) -> None:
+async def test_tls(pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path) -> None:
     made = pki.create(tmp_path / "pki", addresses=["127.0.0.1"], node="n")
     mine = await user(kube, namespace, "ann", READ)
     files = (
@@ -271,7 +286,7 @@ async def test_tls(pod: Path, kube: KubeClient, namespace: str, tmp_path: Path) 
         "--tls-private-key-file",
         str(made.key("apiserver")),
     )
-    async with dashboard.served(tmp_path / "run", "--kubeconfig", str(pod), *files) as running:
+    async with dashboard.served(tmp_path / "run", *pod, *files) as running:
         assert running.address.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=str(made.ca))
         async with httpx.AsyncClient(verify=trusting, timeout=TIMEOUT, trust_env=False) as client:

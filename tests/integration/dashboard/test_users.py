@@ -95,18 +95,21 @@ async def test_two_users_see_and_do_what_each_of_them_may(
 
 async def test_the_sign_in_form(control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path) -> None:
     pod = await kubeconfig_of_the_pod(control_plane, kube, namespace)
-    async with dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running, browser.opened() as window:
-        async with opened(window, running.address, None) as page:
-            await page.until("#gate", "Bearer token")
-            assert await page.page.evaluate("document.activeElement.id") == "token"
-            for scheme in ("light", "dark"):
-                await page.page.emulate_media(color_scheme=scheme)
-                assert await violations(page) == []
-            await page.page.set_viewport_size({"width": 390, "height": 800})
+    async with (
+        dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running,
+        browser.opened() as window,
+        opened(window, running.address, None) as page,
+    ):
+        await page.until("#gate", "Bearer token")
+        assert await page.page.evaluate("document.activeElement.id") == "token"
+        for scheme in ("light", "dark"):
+            await page.page.emulate_media(color_scheme=scheme)
             assert await violations(page) == []
-            await page.page.fill("#token", "not.a.token")
-            await page.page.keyboard.press("Enter")
-            await page.until("#gate-problem", "the token is not valid, or has expired")
-            assert await page.page.evaluate("sessionStorage.length") == 0
-            unexpected = [each for each in page.complaints if "401" not in each]
-            assert unexpected == []
+        await page.page.set_viewport_size({"width": 390, "height": 800})
+        assert await violations(page) == []
+        await page.page.fill("#token", "not.a.token")
+        await page.page.keyboard.press("Enter")
+        await page.until("#gate-problem", "the token is not valid, or has expired")
+        assert await page.page.evaluate("sessionStorage.length") == 0
+        unexpected = [each for each in page.complaints if "401" not in each]
+        assert unexpected == []

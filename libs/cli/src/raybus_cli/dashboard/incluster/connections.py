@@ -5,7 +5,6 @@ descriptors for as long as it likes.
 """
 
 import asyncio
-import weakref
 from typing import Final, cast
 
 from aiohttp import web
@@ -30,13 +29,13 @@ class Connections:
         self._most = most
         self._first_request = first_request
         self._longest = longest
-        self._open: set[_Bounded] = set()
-        self._served: weakref.WeakSet[asyncio.BaseProtocol] = weakref.WeakSet()
+        self._open: dict[asyncio.BaseProtocol, _Bounded] = {}
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note that a connection has sent a request."""
-        self._served.add(request.protocol)
+        if (found := self._open.get(request.protocol)) is not None:
+            found.is_served = True
         return await handler(request)
 
     def protocol(self, inner: asyncio.Protocol) -> asyncio.Protocol:
@@ -44,57 +43,59 @@ class Connections:
         if len(self._open) >= self._most:
             return _Refusing()
         made = _Bounded(inner, self._open)
-        self._open.add(made)
-        loop = asyncio.get_running_loop()
-        loop.call_later(self._first_request, self._end_unserved, weakref.ref(made))
-        loop.call_later(self._longest, _end, weakref.ref(made))
+        made.end_after(self._first_request, self._longest)
         return made
-
-    def _end_unserved(self, weak: "weakref.ref[_Bounded]") -> None:
-        found = weak()
-        if found is not None and found.inner not in self._served:
-            found.abort()
-
-
-def _end(weak: "weakref.ref[_Bounded]") -> None:
-    found = weak()
-    if found is not None:
-        found.abort()
 
 
 class _Bounded(asyncio.Protocol):
     """One connection, counted from its beginning, which for TLS is before the handshake."""
 
-    def __init__(self, inner: asyncio.Protocol, held: "set[_Bounded]") -> None:
-        self.inner = inner
+    def __init__(self, inner: asyncio.Protocol, held: "dict[asyncio.BaseProtocol, _Bounded]") -> None:
+        self.is_served = False
+        self._inner = inner
         self._held = held
         self._transport: asyncio.WriteTransport | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        held[inner] = self
 
-    def abort(self) -> None:
+    def end_after(self, first_request: float, longest: float) -> None:
+        """Close it after some seconds without a request, and at the greatest age."""
+        loop = asyncio.get_running_loop()
+        self._timers = [
+            loop.call_later(first_request, lambda: None if self.is_served else self._abort()),
+            loop.call_later(longest, self._abort),
+        ]
+
+    def _abort(self) -> None:
         """Close it without waiting for a client that does not read."""
-        self._held.discard(self)  # nobody reports a failed handshake
+        self._forget()  # a failed handshake is never reported
         if self._transport is not None:
             self._transport.abort()
 
+    def _forget(self) -> None:
+        self._held.pop(self._inner, None)
+        for each in self._timers:
+            each.cancel()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)
-        self.inner.connection_made(transport)
+        self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._held.discard(self)
-        self.inner.connection_lost(exc)
+        self._forget()
+        self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self.inner.data_received(data)
+        self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self.inner.eof_received()
+        return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        self.inner.pause_writing()
+        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self.inner.resume_writing()
+        self._inner.resume_writing()
 
 
 class _Refusing(asyncio.Protocol):

@@ -166,12 +166,12 @@ class _Pages:
             return plain(400, KEY_EXPECTED)
         lists = attributes.parse("GET", RAY_SERVICE.path(namespace))
         await service.rights.require(identity, lists)
+        response = web.StreamResponse(headers=EVENT_STREAM)
         with (
             self._streams.taken(identity.user),
             service.sessions.page(self._group, (identity, namespace), chosen) as session,
             contextlib.suppress(ConnectionError),
         ):
-            response = web.StreamResponse(headers=EVENT_STREAM)
             await response.prepare(request)
             until = asyncio.get_running_loop().time() + STREAM_SECONDS
 

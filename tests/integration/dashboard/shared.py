@@ -9,9 +9,10 @@ import yaml
 
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from common.kube.resources import NAMESPACE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
+from common.kube.resources import NAMESPACE, POD, RAY_CLUSTER, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
 from localcluster.control_plane import ControlPlane
 from support import manifests
+from support.builders.snapshots import a_cluster, a_config
 from support.manifests import DEPLOY
 
 AUDIENCE: Final = "raybus-dashboard"
@@ -68,3 +69,16 @@ async def token(kube: KubeClient, namespace: str, name: str, *audiences: str) ->
         "spec": {"audiences": list(audiences)},
     }
     return msgspec.json.decode(await kube.request("POST", path, body=body))["status"]["token"]
+
+
+async def a_placed_head(kube: KubeClient, namespace: str, cluster: str) -> str:
+    """Make a RayCluster of the RayService `demo` and its head pod on a node; return the pod's name."""
+    origin = {"ray.io/originated-from-cr-name": "demo", "ray.io/originated-from-crd": "RayService"}
+    body = a_cluster(cluster, a_config())
+    body["metadata"] = {"name": cluster, "labels": origin}
+    await kube.create(RAY_CLUSTER, namespace, body)
+    name = f"{cluster}-head"
+    marks = {"ray.io/cluster": cluster, "ray.io/node-type": "head", "ray.io/group": "headgroup"}
+    spec = {"nodeName": "nowhere", "containers": [{"name": "ray-head", "image": "ray"}]}
+    await kube.create(POD, namespace, {"metadata": {"name": name, "labels": marks}, "spec": spec})
+    return name

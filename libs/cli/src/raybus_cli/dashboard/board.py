@@ -37,6 +37,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why no events arrive."""
     has_controls: bool = False
     """Whether the page may act."""
+    has_logs: bool = False
+    """Whether the page may show logs."""
     user: str = ""
     """The user that signed in, at a server for many users; the rights of this user decide."""
 

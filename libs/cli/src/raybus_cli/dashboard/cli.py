@@ -25,7 +25,7 @@ from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.polling import Poller
 from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.output import logs
+from raybus_cli.output import logs as output_logs
 
 PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -44,6 +44,7 @@ def dashboard(
     controls: Annotated[
         bool, typer.Option("--controls", help="Let the page pause, resume, promote, abort, retry and undo upgrades.")
     ] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Let the page show the last lines of logs.")] = False,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
@@ -71,9 +72,9 @@ def dashboard(
         session.fail(problem)
     scope = None if all_namespaces else place.namespace
     try:
-        with logs.silenced(), listening:
-            actor = Actor(partial(session.connect, place)) if controls else None
-            asyncio.run(_Run(place, scope, through, actor, is_opened=not no_open).run_until_stopped(listening))
+        with output_logs.silenced(), listening:
+            run_ = _Run(place, scope, through, has_controls=controls, has_logs=logs, is_opened=not no_open)
+            asyncio.run(run_.run_until_stopped(listening))
     except BaseExceptionGroup as met:
         _end(problems.first(met))
 
@@ -82,13 +83,23 @@ class _Run:
     """One run."""
 
     def __init__(
-        self, place: Where, scope: str | None, through: Through, actor: Actor | None, *, is_opened: bool
+        self,
+        place: Where,
+        scope: str | None,
+        through: Through,
+        *,
+        has_controls: bool,
+        has_logs: bool,
+        is_opened: bool,
     ) -> None:
-        self._board = Board(Sources(context=place.context or "", namespace=scope, has_controls=actor is not None))
-        self._actor = actor
+        sources = Sources(context=place.context or "", namespace=scope, has_controls=has_controls, has_logs=has_logs)
+        self._board = Board(sources)
+        connect = partial(session.connect, place)
+        self._actor = Actor(connect) if has_controls else None
+        self._reads_logs = connect if has_logs else None
         self._listener = Listener(through, scope, self._board)
         history = History(self._listener.events)
-        self._poller = Poller(partial(session.connect, place), scope, self._board, history)
+        self._poller = Poller(connect, scope, self._board, history)
         self._is_opened = is_opened
 
     async def run_until_stopped(self, listening: socket) -> None:
@@ -105,7 +116,8 @@ class _Run:
     async def _show(self, listening: socket) -> None:
         """Read the list once, so that an error is reported here and not on a page; then serve."""
         await self._poller.read_list()
-        async with server.serving(listening, self._board, self._actor) as address, asyncio.TaskGroup() as group:
+        serving = server.serving(listening, self._board, self._actor, self._reads_logs)
+        async with serving as address, asyncio.TaskGroup() as group:
             group.create_task(self._poller.follow_list())
             group.create_task(self._poller.follow_details())
             group.create_task(self._listener.listen())

@@ -41,6 +41,7 @@ KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]
 KEY_EXPECTED: Final = "service: expected NAMESPACE/RAYSERVICE, such as default/chat"
 EVENTS: Final = "/events"
 ACTIONS: Final = "/actions"
+LOGS: Final = "/logs"
 LARGEST: Final = 4096
 """Bytes of a request."""
 BEAT_SECONDS: Final = 5.0

@@ -1,7 +1,7 @@
-"""Serves the page on this machine: its files and one stream of events, to GET; with controls, verbs to POST.
+"""Serves the page on this machine: its files and one stream of events, to GET; with controls, verbs to POST; with logs, their ends.
 
 Pages of other sites get nothing: a name that leads here by DNS rebinding is rejected by the Host header, another site's request by
-the browser's origin headers. Actions need the token of the run: other users of this machine reach the port of the page as well.
+the browser's origin headers. Actions and logs need the token of the run: other users of this machine reach the port of the page as well.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import errors
-from raybus_cli.dashboard import responses
+from raybus_cli.access import problems
+from raybus_cli.dashboard import logs, responses
 from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.feed import Feed
+from raybus_cli.dashboard.polling import Connect
 from raybus_cli.dashboard.responses import (
     ACTIONS,
     EVENT_STREAM,
@@ -29,6 +31,7 @@ from raybus_cli.dashboard.responses import (
     KEY,
     KEY_EXPECTED,
     LARGEST,
+    LOGS,
     plain,
 )
 
@@ -55,16 +58,21 @@ def listen(port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def serving(listening: socket.socket, board: Board, actor: Actor | None = None) -> AsyncGenerator[str]:
-    """Serve for the length of a block; yield the page's address, with a token if `actor` performs the page's verbs."""
+async def serving(
+    listening: socket.socket, board: Board, actor: Actor | None = None, reads_logs: Connect | None = None
+) -> AsyncGenerator[str]:
+    """Serve for the length of a block; yield the page's address, with a token if the page may act, or read logs."""
     port = int(listening.getsockname()[1])
-    token = None if actor is None else secrets.token_urlsafe(32)
+    token = None if actor is None and reads_logs is None else secrets.token_urlsafe(32)
     guard = _Guard(port, token)
     app = web.Application(middlewares=[guard.check], client_max_size=LARGEST)
-    pages = _Pages(board, actor)
+    pages = _Pages(board, actor, reads_logs)
     responses.add_files(app)
     app.router.add_get(EVENTS, pages.events, allow_head=False)
-    app.router.add_post(ACTIONS, pages.act)
+    if actor is not None:
+        app.router.add_post(ACTIONS, pages.act)
+    if reads_logs is not None:
+        app.router.add_get(LOGS, pages.logs, allow_head=False)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS)
     await runner.setup()
     try:
@@ -101,17 +109,17 @@ class _Guard:
             return plain(421, f"the address of this page is http://{min(self._hosts)}/")
         if request.headers.get("Sec-Fetch-Site", "none") not in self._origins and request.path != "/":
             return plain(403, "requests of other sites are rejected")
-        if request.method == "POST" and request.path == ACTIONS and self._token is not None:
-            return self._refused_action(request, self._token)
+        if self._token is not None and request.path in {ACTIONS, LOGS}:
+            return self._refused_by_token(request, self._token)
         return None if request.method == "GET" else plain(405, "only GET is supported", Allow="GET")
 
-    def _refused_action(self, request: web.Request, token: str) -> web.Response | None:
-        """Reject an action that the page's own script with its token has not sent: a form of another site has neither."""
+    def _refused_by_token(self, request: web.Request, token: str) -> web.Response | None:
+        """Reject what the page's own script with its token has not sent: a form of another site has neither."""
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # a header may hold any bytes
         if not secrets.compare_digest(given, f"Bearer {token}".encode()):
-            return plain(
-                401, "the token is missing or wrong: open the address that 'raybus dashboard --controls' printed"
-            )
+            return plain(401, "the token is missing or wrong: open the address that 'raybus dashboard' printed")
+        if request.method == "GET":
+            return None
         origin = request.headers.get("Origin", "")
         if origin.removeprefix("http://").lower() not in self._hosts or request.content_type != "application/json":
             return plain(403, "actions are accepted from this page alone")
@@ -121,9 +129,10 @@ class _Guard:
 class _Pages:
     """Answers."""
 
-    def __init__(self, board: Board, actor: Actor | None) -> None:
+    def __init__(self, board: Board, actor: Actor | None, reads_logs: Connect | None) -> None:
         self._board = board
         self._actor = actor
+        self._reads_logs = reads_logs
         self._end = asyncio.Event()
 
     def end(self) -> None:
@@ -152,6 +161,15 @@ class _Pages:
         answer = await self._actor.perform(asked)
         self._board.request_read(asked.service)
         return plain(answer.status, answer.text)
+
+    async def logs(self, request: web.Request) -> web.Response:
+        """Answer with the end of a log, or with the reason why it cannot be read."""
+        if self._reads_logs is None:
+            return plain(404, "this dashboard shows no logs: --logs is not set")
+        try:
+            return await logs.answer(self._reads_logs, request)
+        except errors.RaybusError as problem:
+            return plain(422, problems.line(problem))
 
 
 async def _all_is_shown() -> bool:

@@ -1,33 +1,21 @@
-"""`raybus logs`: the options, the objects that are read to find the logs, and the exit code."""
+"""`raybus logs`: the options, and the exit code."""
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated
 
-import msgspec
 import typer
 
-from common import errors, labels
-from common.api.core import Pod
-from common.api.meta import Items
-from common.api.ray_cluster import RayCluster
+from common import errors
 from common.kube.client import KubeClient
-from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
-from common.ray import owner
-from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
-from common.ray.view import dashboard_service
 from raybus_cli.access import session
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.completion.targets import TargetArgument
-from raybus_cli.logs import replicas, selection
+from raybus_cli.logs import finding, selection
 from raybus_cli.logs.lines import Form
 from raybus_cli.logs.reading import Reader
-from raybus_cli.logs.selection import Choice, Extent, Log
+from raybus_cli.logs.selection import Choice, Extent
 from raybus_cli.output import printing
 from raybus_cli.output.printing import LinesOption, Output
-from raybus_cli.reading import reader
-from raybus_cli.reading.kinds import Target
-
-DECLARATIVE: Final = {"api_type": "declarative"}
 
 
 def logs(
@@ -83,47 +71,12 @@ def logs(
         session.fail(problem)
 
     async def work(kube: KubeClient) -> int:
-        found = await _find(kube, place.namespace, target, choice, extent)
+        found = await finding.find(kube, place.namespace, target, choice, extent, report=_report)
         form = Form(is_prefixed=len(found) > 1 or every, is_raw=raw, is_json=output is Output.JSON)
         reading = Reader(kube, place.namespace, form, is_following=follow, report=_report)
         return await reading.copy(found, _write)
 
     raise SystemExit(1 if session.run(place, work) else 0)
-
-
-async def _find(kube: KubeClient, namespace: str, target: Target, choice: Choice, extent: Extent) -> list[Log]:
-    name = target.name
-    if target.resource is RAY_SERVICE:
-        name = await _cluster_of(kube, namespace, target, choice)
-    if choice.is_of_serve or target.resource is RAY_CLUSTER:
-        cluster = msgspec.json.decode(await kube.get(RAY_CLUSTER, namespace, name), type=RayCluster)
-        if choice.is_of_serve:
-            return await _of_serve(kube, namespace, dashboard_service(cluster), choice, extent)
-    body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: name}))
-    pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
-    return selection.logs(namespace, pods, choice, extent)
-
-
-async def _cluster_of(kube: KubeClient, namespace: str, target: Target, choice: Choice) -> str:
-    service, known = await reader.service(kube, namespace, target.name), list[str]()
-    if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
-        body = await kube.list(RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name)))
-        known = [each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items]
-    name = selection.cluster(service, choice.cluster, known)
-    if choice.cluster is None and name != service.status.active_service_status.ray_cluster_name:
-        _report(f"no cluster is active yet; these are the logs of the pending one, {name}")
-    return name
-
-
-async def _of_serve(kube: KubeClient, namespace: str, service: str, choice: Choice, extent: Extent) -> list[Log]:
-    path = SERVICE.proxy(namespace, service, replicas.PORT, APPLICATIONS)
-    try:
-        body = await kube.request("GET", path, query=DECLARATIVE, most=LARGEST_STATUS)
-    except (errors.NotFound, errors.Unavailable) as problem:
-        raise errors.Rejected(
-            f"the dashboard at {service} cannot be reached through the API server: {problem}; is the head ready? Its log: --head"
-        ) from problem
-    return selection.bounded(replicas.logs(replicas.decode(body), namespace, service, choice, extent))
 
 
 def _write(chunk: bytes) -> None:

@@ -117,6 +117,9 @@ def serve(
     except errors.RaybusError as problem:
         session.fail(problem)
     logging.configure(NAME, level=os.environ.get("RAYBUS_LOG_LEVEL", "INFO"))
+    logging.silence(
+        "aiohttp.server"
+    )  # it writes a traceback for each malformed request of anybody; ours are logged by the server
     try:
         asyncio.run(_run(choices, config))
     except BaseExceptionGroup as met:

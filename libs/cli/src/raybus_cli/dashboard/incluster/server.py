@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 
 from common import errors
 from common.kube.resources import RAY_SERVICE
-from raybus_cli.dashboard import feed, responses
+from raybus_cli.dashboard import feed, logs, responses
 from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.dashboard.feed import Feed
 from raybus_cli.dashboard.incluster import attributes
@@ -29,7 +29,17 @@ from raybus_cli.dashboard.incluster.identity import Identity, Refused, Unauthent
 from raybus_cli.dashboard.incluster.places import Places
 from raybus_cli.dashboard.incluster.sessions import Sessions
 from raybus_cli.dashboard.polling import Connect
-from raybus_cli.dashboard.responses import ACTIONS, EVENT_STREAM, EVENTS, HEADERS, KEY, KEY_EXPECTED, LARGEST, plain
+from raybus_cli.dashboard.responses import (
+    ACTIONS,
+    EVENT_STREAM,
+    EVENTS,
+    HEADERS,
+    KEY,
+    KEY_EXPECTED,
+    LARGEST,
+    LOGS,
+    plain,
+)
 
 log = structlog.get_logger()
 
@@ -42,7 +52,17 @@ FAREWELL_SECONDS: Final = 1.0
 STREAMS: Final = (8, 256)
 """Of a user, and of all."""
 REQUESTS: Final = (4, 64)
-"""Actions at once."""
+"""Actions and logs at once."""
+STATUSES: Final = (
+    (Unauthenticated, 401),
+    (Refused, 403),
+    (errors.Forbidden, 403),
+    (errors.InvalidSpec, 400),
+    (errors.Rejected, 404),
+    (errors.NotFound, 404),
+    (errors.Throttled, 429),
+)
+AGAIN: Final = {"Retry-After": "5"}
 _IDENTITY: Final = web.RequestKey("identity", Identity)
 
 
@@ -75,6 +95,7 @@ async def serving(listening: socket.socket, tls: ssl.SSLContext | None, service:
         responses.add_files(app)
         app.router.add_get(EVENTS, pages.events, allow_head=False)
         app.router.add_post(ACTIONS, pages.act)
+        app.router.add_get(LOGS, pages.logs, allow_head=False)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -115,20 +136,15 @@ class _Guard:
         """Let a request through, or answer with the reason; each answer carries the policy of the page."""
         try:
             response = await self._answer(request, handler)
-        except Unauthenticated as problem:
-            challenge = {"WWW-Authenticate": "Bearer"} if self._service.authentication.tokens is not None else {}
-            response = plain(401, str(problem), **challenge)
-        except (Refused, errors.Forbidden) as problem:
-            response = plain(403, str(problem))
-        except errors.InvalidSpec as problem:
-            response = plain(400, str(problem))
-        except errors.Throttled as problem:
-            response = plain(429, str(problem), **{"Retry-After": "5"})
-        except errors.RaybusError as problem:
-            log.warning("a request could not be answered", path=request.path, error=str(problem))
-            response = plain(503, "the API server cannot be read just now", **{"Retry-After": "5"})
+        except (Unauthenticated, Refused, errors.RaybusError) as problem:
+            response = self._refusal(request, problem)
         except web.HTTPException as problem:
             response = plain(problem.status, problem.reason)
+        except ConnectionError:  # the client has left
+            raise
+        except Exception as problem:
+            log.exception("a request failed", path=request.path, error=str(problem))
+            response = plain(500, "an error of the dashboard; its log has the cause")
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -143,6 +159,16 @@ class _Guard:
         request[_IDENTITY] = await self._service.authentication.authenticate(request.headers)
         return await handler(request)
 
+    def _refusal(self, request: web.Request, problem: Exception) -> web.Response:
+        """Return the answer that stands for a problem."""
+        status = next((status for kind, status in STATUSES if isinstance(problem, kind)), None)
+        if status is None:
+            log.warning("a request could not be answered", path=request.path, error=str(problem))
+            return plain(503, "the API server cannot be read just now", **AGAIN)
+        if status == 401 and self._service.authentication.tokens is not None:
+            return plain(status, str(problem), **{"WWW-Authenticate": "Bearer"})
+        return plain(status, str(problem), **(AGAIN if status == 429 else {}))
+
 
 class _Pages:
     """Answers."""
@@ -151,7 +177,7 @@ class _Pages:
         self._service = service
         self._group = group
         self._streams = Places("pages", each=STREAMS[0], total=STREAMS[1])
-        self._requests = Places("actions", each=REQUESTS[0], total=REQUESTS[1])
+        self._requests = Places("requests", each=REQUESTS[0], total=REQUESTS[1])
         self._end = asyncio.Event()
 
     def end(self) -> None:
@@ -216,6 +242,12 @@ class _Pages:
         log.info("action", user=identity.user, verb=asked.verb, service=asked.service, status=int(answer.status))
         self._service.sessions.request_read(asked.service)
         return plain(answer.status, answer.text)
+
+    async def logs(self, request: web.Request) -> web.Response:
+        """Answer with the end of a log that the user may read."""
+        identity = request[_IDENTITY]
+        with self._requests.taken(identity.user):
+            return await logs.answer(self._service.connect(identity), request)
 
     async def _may_read(self, identity: Identity, key: str) -> bool:
         namespace, _, name = key.partition("/")

@@ -119,6 +119,7 @@ class Sessions:
             event_feed=feed,
             feed_problem=problem,
             has_controls=self._has_controls,
+            has_logs=True,
             user=identity.user,
         )
         made = self._sessions[key] = Session(key, self._connect(identity), sources, self.events)

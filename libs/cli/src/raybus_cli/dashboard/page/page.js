@@ -104,6 +104,7 @@ function refuse(status, text, takesTokens) {
   isLost = false;
   drawn.clear();
   items.clear();
+  $("logs").close();
   for (const each of document.querySelectorAll("#list-pane ul, #head, #controls, #causes-list, #clusters, #timeline, #banners")) each.replaceChildren();
   document.title = "raybus";
   if (status === 401) token.remove();
@@ -374,6 +375,11 @@ function cluster(one, row) {
   }
   if (!one.groups.length) lines.push(make("li", { class: "quiet" }, "no pods yet"));
   found.append(make("ul", { class: "pods" }, ...lines));
+  if (held.sources?.hasLogs && one.pods.length) {
+    const button = make("button", { type: "button", "aria-label": `Logs of ${one.name}` }, "Logs");
+    button.addEventListener("click", () => openLogs(held.chosen, one));
+    found.append(make("p", {}, button));
+  }
   if (one.note) found.append(make("p", { class: "small warnish" }, text(one.note)));
   return found;
 }
@@ -460,6 +466,44 @@ function answered(key, message, { isDone = true, isPending = false }) {
   if (held.detail?.row) showDetail();
 }
 
+// ---- logs ----------------------------------------------------------------------------------------------------------
+
+let reading = 0;
+
+function openLogs(service, { name, pods }) {
+  $("logs").dataset.query = new URLSearchParams({ service, cluster: name });
+  $("logs-title").textContent = `Logs of ${name}`;
+  $("logs-pod").replaceChildren(...pods.map((each) => make("option", { value: each }, each)));
+  $("logs").showModal();
+  readLog();
+}
+
+async function readLog() {
+  const query = new URLSearchParams($("logs").dataset.query), number = ++reading;
+  query.set("pod", $("logs-pod").value);
+  $("logs-text").textContent = "";
+  $("logs-note").textContent = "Loading…";
+  let note, log = "";
+  try {
+    const answer = await request(`logs?${query}`);
+    if (answer.ok) {
+      const found = await answer.json();
+      log = found.text;
+      note = [`Container ${found.container}`, found.isCut ? "the last 256 KiB" : "", found.isLate ? "not complete: the log took too long" : ""].filter(Boolean).join(", ");
+    } else note = (await answer.text()).trim();
+  } catch {
+    note = "The dashboard does not answer.";
+  }
+  if (number !== reading) return;
+  $("logs-note").textContent = note;
+  $("logs-text").textContent = log;
+  $("logs-text").scrollTop = $("logs-text").scrollHeight;
+}
+
+$("logs-pod").addEventListener("change", readLog);
+$("logs-again").addEventListener("click", readLog);
+$("logs").addEventListener("close", () => { reading++; $("logs-text").textContent = ""; });
+
 // ---- an upgrade ----------------------------------------------------------------------------------------------------
 
 function showUpgrade(detail) {
@@ -479,9 +523,27 @@ function showUpgrade(detail) {
   $("upgrade-line").textContent = "";
   if (!timeline) return;
   $("upgrade-line").textContent = `${timeline.old ? `${timeline.old} → ${timeline.new}` : `first cluster ${timeline.new}`}, ${timeline.outcome || "in progress"}, since ${new Date(timeline.began).toLocaleString([], { hour12: false })}`;
-  chart.show(timeline);
-  renew("table", timeline.points, (points) => [table(timeline, points)]);
-  renew("timeline", timeline.lines, (lines) => [...lines].reverse().map((each) => moment(each, Date.parse(timeline.began))));
+  showRange(timeline);
+}
+
+function showRange(timeline) {
+  const part = within(timeline, Number($("range").value));
+  chart.show(part);
+  renew("table", part.points, (points) => [table(part, points)]);
+  renew("timeline", part.lines, (lines) => lines.length
+    ? [...lines].reverse().map((each) => moment(each, Date.parse(timeline.began))) : [make("li", { class: "plain" }, "No event in this range.")]);
+}
+
+/** The last seconds of an upgrade, 0 for all: a value that holds at the beginning of the range is its first point. */
+function within(timeline, seconds) {
+  const from = (timeline.ended ? Date.parse(timeline.ended) : Date.now()) - seconds * 1000;
+  if (!seconds || Date.parse(timeline.began) >= from) return timeline;
+  const began = new Date(from).toISOString(), isIn = (each) => Date.parse(each.at) >= from;
+  const before = timeline.points.filter((each) => !isIn(each)).at(-1);
+  return {
+    ...timeline, began, lines: timeline.lines.filter(isIn),
+    points: [...(before ? [{ ...before, at: began }] : []), ...timeline.points.filter(isIn)],
+  };
 }
 
 function moment(line, began) {
@@ -529,6 +591,7 @@ function showReceipt(receipt) {
 
 $("filter").addEventListener("input", () => held.rows && showList());
 $("upgrade-select").addEventListener("change", (event) => { held.timeline = event.target.value; if (held.detail?.row) showUpgrade(held.detail); });
+$("range").addEventListener("change", () => { if (held.detail?.row) showUpgrade(held.detail); });
 addEventListener("hashchange", follow);
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);
@@ -540,6 +603,7 @@ setInterval(() => {
   if (source !== null && !isLost && Date.now() - receivedAt > SILENCE) { lost(); connect(); }
   tick();
   const timeline = chart.timeline;
-  if (timeline && !timeline.ended && !document.hidden) chart.draw();
+  if (!timeline || timeline.ended || document.hidden) return;
+  if (Number($("range").value) && held.detail?.row) showUpgrade(held.detail); else chart.draw();
 }, 1000);
 follow();

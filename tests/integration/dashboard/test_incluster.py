@@ -19,6 +19,7 @@ from integration.dashboard.shared import (
     CHANGE,
     OWN,
     READ,
+    a_placed_head,
     another_namespace,
     grant,
     kubeconfig_of_the_pod,
@@ -28,6 +29,7 @@ from integration.dashboard.shared import (
 from integration.dashboard.test_page import named, put
 from localcluster import pki
 from localcluster.control_plane import ControlPlane
+from support.builders.snapshots import BLUE
 from support.servers import dashboard
 from support.servers.dashboard import Dashboard
 
@@ -223,6 +225,29 @@ async def test_actions_need_the_option_and_the_right_of_the_user(
         lines = [msgspec.json.decode(each) for each in running.stderr.splitlines()]
         acted = [(each["user"].rpartition(":")[2], each["status"]) for each in lines if each["msg"] == "action"]
         assert acted == [("bob", 403), ("ann", 200)]
+
+
+async def test_logs_need_the_right_of_the_user(
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    await put(kube, namespace, named("demo"))
+    head = await a_placed_head(kube, namespace, BLUE)
+    some = {"apiGroups": ["ray.io", ""], "resources": ["rayservices", "pods"], "verbs": ["get", "list"]}
+    reader, viewer = await user(kube, namespace, "ann", READ), await user(kube, namespace, "bob", some)
+    path = f"/logs?service={namespace}/demo"
+    async with (
+        dashboard.served(tmp_path, *pod) as running,
+        client_of(running, Authorization=f"Bearer {viewer}") as theirs,
+        client_of(running, Authorization=f"Bearer {reader}") as mine,
+        client_of(running) as nobody,
+    ):
+        denied = await theirs.get(path)
+        assert (denied.status_code, denied.text) == (403, f"cannot get pods/log {head} in namespace {namespace}\n")
+        # No kubelet runs here: the API server was asked, and does not find the node.
+        assert (await mine.get(path)).status_code in {404, 503}
+        wrong = [f"{path}&pod=../x", f"{path}&cluster=a/b", f"/logs?service={namespace}", f"{path}&pod=another"]
+        assert [(await mine.get(each)).status_code for each in wrong] == [400, 400, 400, 404]
+        assert (await nobody.get(path)).status_code == 401
 
 
 async def test_a_revoked_right_ends_the_stream(

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 @asynccontextmanager
 async def opened(window: Browser, address: str, token: str | None) -> AsyncGenerator[Watched]:
-    """Open the page as a user, whose token is typed into the form."""
+    """Open the page as a user: the token is typed into the form."""
     context = await window.new_context(viewport={"width": 1280, "height": 860})
     page = Watched(await context.new_page())
     await page.page.goto(address)

@@ -80,6 +80,8 @@ TEXTS = {
     "version": "",
 }
 """Text of each verb in addition to its help."""
+BELOW = {"dashboard": ["serve"]}
+"""Commands below a verb that has a meaning without them."""
 INNER = {"migrate": ["check"], "set": ["image"]}
 """Verbs that are followed by another argument."""
 SHOWN = {
@@ -106,8 +108,8 @@ SHOWN = {
 """Commands and what they print, as recorded by the tests."""
 
 
-def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    command_line = [verb, *INNER.get(verb, ()), "--help"]
+def _help(verb: str, monkeypatch: pytest.MonkeyPatch, *below: str) -> str:
+    command_line = [verb, *INNER.get(verb, ()), *below, "--help"]
     for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
@@ -120,6 +122,7 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     if TEXTS[verb]:
         parts.append(f"{TEXTS[verb]}\n")
     parts.append(f"```text\n{_help(verb, monkeypatch)}\n```\n")
+    parts += [f"```text\n{_help(verb, monkeypatch, each)}\n```\n" for each in BELOW.get(verb, ())]
     for command, file in SHOWN.get(verb, []):
         parts.append(f"```console\n$ {command}\n{(RECORDED / file).read_text().strip()}\n```\n")
     return "\n".join(parts)

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,11 @@ from integration.dashboard.shared import (
 from integration.dashboard.test_page import named, put
 from localcluster import pki
 from localcluster.control_plane import ControlPlane
+from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE
 from support.servers import dashboard
 from support.servers.dashboard import Dashboard
+from support.servers.outside import outside
 
 pytestmark = [pytest.mark.integration]
 
@@ -72,15 +74,17 @@ async def status_of(running: Dashboard, target: str) -> int:
     return int(answer.split()[1])
 
 
-async def first(client: httpx.AsyncClient, path: str, event: str) -> Any:
-    """Return the data of the first event of a name in a stream."""
+async def first(
+    client: httpx.AsyncClient, path: str, event: str, *, that: Callable[[Any], object] = lambda _data: True
+) -> Any:
+    """Return the data of the first event of a name in a stream, of those that pass a check."""
     async with client.stream("GET", path) as answer:
         assert answer.status_code == 200, await answer.aread()
         name = ""
         async for line in answer.aiter_lines():
             key, _, value = line.partition(": ")
             name = value if key == "event" else name
-            if key == "data" and name == event:
+            if key == "data" and name == event and that(msgspec.json.decode(value)):
                 return msgspec.json.decode(value)
     raise AssertionError(f"no {event}")
 
@@ -248,6 +252,29 @@ async def test_logs_need_the_right_of_the_user(
         wrong = [f"{path}&pod=../x", f"{path}&cluster=a/b", f"/logs?service={namespace}", f"{path}&pod=another"]
         assert [(await mine.get(each)).status_code for each in wrong] == [400, 400, 400, 404]
         assert (await nobody.get(path)).status_code == 401
+
+
+async def test_upgrade_events_are_shown_to_users_that_may_read_the_service(
+    pod: tuple[str, ...], kube: KubeClient, namespace: str, other: str, tmp_path: Path
+) -> None:
+    await put(kube, namespace, named("demo"))
+    mine = await user(kube, namespace, "ann", READ)
+    async with outside(tmp_path / "nats") as nats:
+        await nats.publish(
+            [*an_example_upgrade("demo", namespace=namespace), *an_example_upgrade("hidden", namespace=other)]
+        )
+        credentials = ("--nats", nats.url, "--nats-credentials", str(nats.folder))
+        async with (
+            dashboard.served(tmp_path / "run", *pod, *credentials) as running,
+            client_of(running, Authorization=f"Bearer {mine}") as client,
+        ):
+            path = f"/events?namespace={namespace}&service="
+            await first(client, f"{path}{namespace}/demo", "sources", that=lambda data: data["eventFeed"] == "live")
+            detail = await first(client, f"{path}{namespace}/demo", "detail", that=lambda data: data["timelines"])
+            assert detail["timelines"][0]["lines"]
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(6):
+                    await first(client, f"{path}{other}/hidden", "detail")
 
 
 async def test_a_revoked_right_ends_the_stream(

@@ -34,6 +34,7 @@ IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "notifications": keys(nkeys.NAMED),
     "dashboard": {
+        **keys("subscriber"),
         "cluster authentication.k8s.io/tokenreviews": {"create"},
         "cluster authorization.k8s.io/subjectaccessreviews": {"create"},
         "cluster ray.io/rayservices": {"get", "list"},

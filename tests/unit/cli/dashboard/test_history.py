@@ -62,6 +62,15 @@ def test_what_is_no_event_is_passed_over() -> None:
     assert called == ["caught up"]
 
 
+def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "MOST_EVENTS_OF_ALL", 3)
+    first = an_example_upgrade()[0]
+    log, _ = _a_log()
+    for number, name in enumerate(("a", "a", "b", "c")):
+        log.take(_stored(msgspec.structs.replace(first, id=str(number), name=name)))
+    assert [name for name in ("a", "b", "c") if log.upgrades(f"default/{name}")] == ["b", "c"]
+
+
 def test_the_service_without_an_event_for_the_longest_time_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histories, "MOST_SERVICES", 2)
     first = an_example_upgrade()[0]

@@ -18,8 +18,8 @@ from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.acting import Actor
-from raybus_cli.dashboard.board import Board, Sources
-from raybus_cli.dashboard.history import History
+from raybus_cli.dashboard.board import Board, EventFeed, Sources
+from raybus_cli.dashboard.history import EventLog, History
 from raybus_cli.dashboard.incluster.cli import serve
 from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.polling import Poller
@@ -97,9 +97,9 @@ class _Run:
         connect = partial(session.connect, place)
         self._actor = Actor(connect) if has_controls else None
         self._reads_logs = connect if has_logs else None
-        self._listener = Listener(through, scope, self._board)
-        history = History(self._listener.events)
-        self._poller = Poller(connect, scope, self._board, history)
+        events = EventLog(self._board.request_read, lambda: self._board.set_feed(EventFeed.LIVE))
+        self._listener = Listener(through, scope, self._board, events)
+        self._poller = Poller(connect, scope, self._board, History(events))
         self._is_opened = is_opened
 
     async def run_until_stopped(self, listening: socket) -> None:

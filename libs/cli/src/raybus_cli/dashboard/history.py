@@ -25,9 +25,10 @@ KEPT: Final = 5
 """Upgrades of each RayService."""
 MOST_EVENTS: Final = 1000
 """Of one upgrade: a hundred steps have some four hundred."""
+MOST_EVENTS_OF_ALL: Final = 50_000
 MOST_SAMPLES: Final = 500
 MOST_SERVICES: Final = 1000
-"""RayServices with events; the one without an event for the longest time is dropped."""
+"""RayServices with events; the one without an event for the longest time is dropped, as for too many events of all."""
 
 
 class EventLog:
@@ -36,6 +37,7 @@ class EventLog:
     def __init__(self, changed: Callable[[str], None], caught_up: Callable[[], None]) -> None:
         self._changed = changed
         self._caught_up = caught_up
+        self._count = 0
         self._events: dict[str, dict[str, dict[str, Event]]] = {}
         """RayService → upgrade → event, by their ids; the RayService with the newest event is last."""
 
@@ -47,14 +49,15 @@ class EventLog:
             return True
         key = rendering.service(read.source)
         upgrades = self._events[key] = self._events.pop(key, {})
-        if len(self._events) > MOST_SERVICES:
-            del self._events[next(iter(self._events))]
         events = upgrades.setdefault(read.data.upgrade.id, {})
         if read.id not in events and len(events) < MOST_EVENTS:
             events[read.id] = read
+            self._count += 1
             self._changed(key)
         while len(upgrades) > KEPT:
-            del upgrades[next(iter(upgrades))]
+            self._count -= len(upgrades.pop(next(iter(upgrades))))
+        while len(self._events) > MOST_SERVICES or self._count > MOST_EVENTS_OF_ALL:
+            self._count -= sum(map(len, self._events.pop(next(iter(self._events))).values()))
         return True
 
     def caught_up(self) -> bool:

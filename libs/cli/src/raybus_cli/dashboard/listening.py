@@ -39,11 +39,11 @@ class Audience(Protocol):
 class Listener:
     """Consumes events until it is cancelled."""
 
-    def __init__(self, through: Through, namespace: str | None, audience: Audience) -> None:
+    def __init__(self, through: Through, namespace: str | None, audience: Audience, events: EventLog) -> None:
         self._through = through
         self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_event(namespace, EVERY, EVERY)
         self._audience = audience
-        self.events = EventLog(audience.request_read, lambda: audience.set_feed(EventFeed.LIVE))
+        self._events = events
 
     async def listen(self) -> None:
         """Hand events on to the event log; show an error and retry."""
@@ -64,7 +64,7 @@ class Listener:
             await reach.read(
                 self._subject,
                 from_sequence(1),
-                self.events,
+                self._events,
                 is_patient=True,
                 report=lambda line: self._audience.set_feed(EventFeed.AWAY, line),
             )

@@ -20,13 +20,15 @@ from raybus_cli.access import problems, session
 from raybus_cli.access.session import USER_AGENT
 from raybus_cli.completion.places import ContextOption, KubeconfigOption
 from raybus_cli.dashboard.board import EventFeed
-from raybus_cli.dashboard.incluster import guarded, server
+from raybus_cli.dashboard.incluster import events, guarded, server
 from raybus_cli.dashboard.incluster.authentication import Authentication, SecretFile
 from raybus_cli.dashboard.incluster.identity import Identity, ProxyHeaders
 from raybus_cli.dashboard.incluster.reviews import Reviews
 from raybus_cli.dashboard.incluster.server import Service
 from raybus_cli.dashboard.incluster.sessions import Sessions
 from raybus_cli.dashboard.polling import Connect
+from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
+from raybus_cli.events.run import Way
 
 NAME: Final = "dashboard"
 PORT: Final = 8443
@@ -50,6 +52,8 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     secret: SecretFile | None
     allows_actions: bool
     namespace: str | None
+    events: Way | None
+    """The way to NATS; None without upgrade events."""
 
 
 def serve(
@@ -74,6 +78,8 @@ def serve(
     allow_actions: Annotated[
         bool, typer.Option("--allow-actions", help="Let users perform the verbs that they have the right to.")
     ] = False,
+    nats: NatsOption = None,
+    nats_credentials: NatsCredentialsOption = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Namespace shown at first; default: all.")
     ] = None,
@@ -110,6 +116,7 @@ def serve(
             secret=None if proxy_secret_file is None else SecretFile(proxy_secret_file),
             allows_actions=allow_actions,
             namespace=namespace,
+            events=events.way(nats, nats_credentials, os.environ, place),
         )
         if not token_review and proxy_secret_file is None:
             raise errors.InvalidSpec("--no-token-review needs --proxy-secret-file: there is no anonymous access")
@@ -194,12 +201,13 @@ async def _run(choices: Choices, config: RestConfig) -> None:
 
         return connect
 
+    feed = EventFeed.OFF if choices.events is None else EventFeed.CONNECTING
     service = Service(
         authentication=Authentication(
             tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy, secret=choices.secret
         ),
         rights=reviews,
-        sessions=Sessions(connect_as, has_controls=choices.allows_actions, event_feed=EventFeed.OFF),
+        sessions=Sessions(connect_as, has_controls=choices.allows_actions, event_feed=feed),
         connect=connect_as,
         allows_actions=choices.allows_actions,
         namespace=choices.namespace,
@@ -211,6 +219,8 @@ async def _run(choices: Choices, config: RestConfig) -> None:
                 group.create_task(_reload(tls, choices.certificate))
             group.create_task(health.serve(choices.health_port, live=_well, ready=_well))
             group.create_task(stopping.wait())
+            if choices.events is not None:
+                group.create_task(events.listener(choices.events, service.sessions).listen())
             typer.echo(address)
             await asyncio.Event().wait()
     finally:

@@ -69,7 +69,7 @@ class Sessions:
         self._has_controls = has_controls
         self._feed = (event_feed, "")
         self._sessions: dict[Key, Session] = {}
-        self.events = EventLog(self.request_read, lambda: self.set_feed(EventFeed.LIVE))
+        self.events: Final = EventLog(self.request_read, lambda: self.set_feed(EventFeed.LIVE))
 
     @contextlib.contextmanager
     def page(self, group: asyncio.TaskGroup, key: Key, chosen: str | None) -> Generator[Session]:

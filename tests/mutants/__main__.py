@@ -31,6 +31,7 @@ LONGEST: Final = 300.0
 FAILED: Final = re.compile(r"^FAILED (\S+::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
 """A test that failed, as pytest's summary names it."""
 CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
+PAGE: Final = "libs/cli/src/raybus_cli/dashboard/incluster"
 STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
 PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
 DECIDING: Final[dict[str, tuple[str, ...]]] = {
@@ -49,6 +50,17 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     ),
     f"{COMMON}/bus/sharding.py": ("unit/common/bus/test_sharding.py",),
     f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
+    **{
+        f"{PAGE}/{name}.py": (f"unit/cli/dashboard/incluster/test_{test}.py",)
+        for name, test in (
+            ("attributes", "attributes"),
+            ("identity", "identity"),
+            ("authentication", "authentication"),
+            ("reviews", "reviews"),
+            ("guarded", "guarded"),
+            ("places", "sessions"),
+        )
+    },
     f"{COMMON}/ray/serve_writer.py": ("scenario/upgrade/test_gates.py", "scenario/upgrade/test_forward.py"),
 }
 """Which tests can kill mutants of which code; both are below the root, and below `tests`."""

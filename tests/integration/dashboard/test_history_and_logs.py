@@ -39,8 +39,8 @@ async def test_the_history_of_the_last_minutes_is_chosen_by_keyboard(
 async def test_the_log_of_a_pod_or_the_reason_why_there_is_none(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, upgrading: str, tmp_path: Path
 ) -> None:
-    head = await a_placed_head(kube, namespace, BLUE)
     async with opened_at(control_plane.kubeconfig, tmp_path, namespace, upgrading, "--logs") as page:
+        head = await a_placed_head(kube, namespace, BLUE)  # Kubernetes deletes the pod of an unknown node after 40 s
         await page.page.click(f"button[aria-label='Logs of {BLUE}']")
         assert await page.page.locator("#logs-pod").input_value() == head
         # No kubelet runs here: what the API server answers about its node is shown.
@@ -53,7 +53,7 @@ async def test_the_log_of_a_pod_or_the_reason_why_there_is_none(
 async def test_without_the_option_no_logs_are_offered(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, upgrading: str, tmp_path: Path
 ) -> None:
-    await a_placed_head(kube, namespace, BLUE)
     async with opened_at(control_plane.kubeconfig, tmp_path, namespace, upgrading) as page:
-        await page.until("#clusters", BLUE)
+        await a_placed_head(kube, namespace, BLUE)
+        await page.until("#clusters", "pods of headgroup")
         assert await page.page.locator("#clusters button").count() == 0

@@ -151,6 +151,7 @@ function showSources() {
   if (sources !== null) {
     $("place").hidden = !sources.user;
     $("user").textContent = sources.user;
+    if (document.activeElement !== $("namespace")) $("namespace").value = sources.namespace ?? "";
     $("sign-out").hidden = !sources.user || !token.get();
     const where = sources.namespace === null ? "all namespaces" : `namespace ${sources.namespace}`;
     $("scope").textContent = sources.context ? `${sources.context} · ${where}` : where;

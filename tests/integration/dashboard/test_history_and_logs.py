@@ -55,5 +55,5 @@ async def test_without_the_option_no_logs_are_offered(
 ) -> None:
     async with opened_at(control_plane.kubeconfig, tmp_path, namespace, upgrading) as page:
         await a_placed_head(kube, namespace, BLUE)
-        await page.until("#clusters", "pods of headgroup")
+        await page.until("#clusters", "pods of head")
         assert await page.page.locator("#clusters button").count() == 0

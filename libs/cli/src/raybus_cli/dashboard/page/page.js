@@ -8,8 +8,7 @@ const WIDE = matchMedia("(min-width: 860px)");
 const TONES = ["bad", "busy", "good"];
 const $ = (id) => document.getElementById(id);
 
-const NONE = { sources: null, rows: null, detail: null, timeline: null };
-const held = { ...NONE, chosen: undefined };
+const held = { sources: null, rows: null, detail: null, chosen: undefined, timeline: null };
 const items = new Map();
 const drawn = new Map();
 let source = null, receivedAt = Date.now(), isLost = false, lostBecause = "", retry = 0, hiding = 0;
@@ -97,17 +96,11 @@ function takeRows(data) {
 
 // ---- the user ------------------------------------------------------------------------------------------------------
 
-/** Drop all that is shown, and show what is missing: a sign-in, or a right. */
+/** Show what is missing, a sign-in or a right; a page that has data is loaded anew, so that nothing of it stays. */
 function refuse(status, text, takesTokens) {
   source = null;
-  Object.assign(held, NONE);
-  isLost = false;
-  drawn.clear();
-  items.clear();
-  $("logs").close();
-  for (const each of document.querySelectorAll("#list-pane ul, #head, #controls, #causes-list, #clusters, #timeline, #banners")) each.replaceChildren();
-  document.title = "raybus";
   if (status === 401) token.remove();
+  if (held.rows !== null) return location.reload();
   showGate({ title: status === 401 ? "Sign in" : "Access denied", text, hasForm: status === 401 && takesTokens });
 }
 
@@ -121,7 +114,7 @@ function showGate(gate) {
   $("sign-in").hidden = !gate.hasForm;
   $("place").hidden = gate.hasForm;
   $("user").textContent = "";
-  for (const id of ["scope", "feed", "seen"]) $(id).textContent = "";
+  $("namespace").value = new URLSearchParams(location.search).get("namespace") ?? "";
   if (gate.hasForm) $("token").focus();
 }
 
@@ -138,9 +131,7 @@ $("sign-out").addEventListener("click", () => {
 $("place").addEventListener("submit", (event) => {
   event.preventDefault();
   const namespace = $("namespace").value.trim();
-  Object.assign(held, NONE, { chosen: null });
-  history.replaceState(null, "", location.pathname + (namespace ? `?namespace=${encodeURIComponent(namespace)}` : ""));
-  connect();
+  location.assign(location.pathname + (namespace ? `?${new URLSearchParams({ namespace })}` : ""));
 });
 
 // ---- connection state -----------------------------------------------------------------------------------------------

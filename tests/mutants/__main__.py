@@ -57,7 +57,6 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
             ("identity", "identity"),
             ("authentication", "authentication"),
             ("reviews", "reviews"),
-            ("guarded", "guarded"),
             ("places", "sessions"),
         )
     },

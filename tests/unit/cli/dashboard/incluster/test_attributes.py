@@ -118,6 +118,10 @@ def test_the_verb_follows_from_method_name_and_query(
         pytest.param("GET", "/version", {}, id="no resource"),
         pytest.param("GET", "/apis", {}, id="no group"),
         pytest.param("GET", "/api/v1/", {}, id="no kind"),
+        pytest.param("GET", "/apis/ray.io/v1", {}, id="no kind of a group"),
+        pytest.param("GET", "/apis/ray%2eio/v1/pods", {}, id="an encoded group"),
+        pytest.param("GET", "/apis/../v1/pods", {}, id="a dot segment as a group"),
+        pytest.param("GET", "/apis/ray.io/latest/pods", {}, id="no version"),
         pytest.param("GET", "/api/v1/watch/pods", {}, id="a verb in the path"),
         pytest.param("GET", "/api/v1/proxy/nodes", {}, id="a proxy in the path"),
         pytest.param("GET", "/api/v1/namespaces/a/status", {}, id="a subresource of a namespace"),
@@ -145,3 +149,11 @@ def test_a_refusal_repeats_no_more_than_the_beginning_of_a_path() -> None:
         attributes.parse("GET", "/api/v1/\n" + "x" * 10_000)
     assert len(str(met.value)) < 250
     assert "\n" not in str(met.value)
+
+
+@pytest.mark.parametrize(("length", "is_whole"), [(attributes.SHOWN, True), (attributes.SHOWN + 1, False)])
+def test_a_short_path_is_repeated_whole(length: int, is_whole: bool) -> None:
+    path = "/" + "x" * (length - 1)
+    with pytest.raises(Unparsable) as met:
+        attributes.parse("GET", path)
+    assert (path in str(met.value)) is is_whole

@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from common import errors
-from raybus_cli.dashboard.incluster.authentication import Authentication, SecretFile
+from raybus_cli.dashboard.incluster.authentication import Authentication, Proxy, SecretFile
 from raybus_cli.dashboard.incluster.identity import Identity, ProxyHeaders, Unauthenticated
 
 OLD, NEW = "o" * 32, "n" * 32
@@ -25,7 +25,7 @@ class Time:
     """A clock that a test sets."""
 
     def __init__(self) -> None:
-        self.at = 0.0
+        self.at = 100.0
 
     def __call__(self) -> float:
         return self.at
@@ -43,7 +43,7 @@ def proxied(secret: str, **more: str) -> CIMultiDict[str]:
 
 
 async def test_the_proxy_comes_first_and_a_wrong_secret_does_not_fall_back_to_a_token(file: Path) -> None:
-    both = Authentication(tokens=Tokens(), proxy=ProxyHeaders(), secret=SecretFile(file))
+    both = Authentication(tokens=Tokens(), proxy=Proxy(ProxyHeaders(), SecretFile(file)))
     assert await both.authenticate(proxied(OLD, Authorization="Bearer good")) == Identity(user="ann")
     assert await both.authenticate(CIMultiDict({"Authorization": "Bearer good"})) == Identity(user="by token")
     forged = CIMultiDict({"X-Forwarded-User": "root", "Authorization": "Bearer good"})
@@ -56,7 +56,7 @@ async def test_the_proxy_comes_first_and_a_wrong_secret_does_not_fall_back_to_a_
 
 async def test_credentials_of_a_kind_that_is_not_accepted_count_for_nothing(file: Path) -> None:
     by_token = Authentication(tokens=Tokens())
-    by_proxy = Authentication(proxy=ProxyHeaders(), secret=SecretFile(file))
+    by_proxy = Authentication(proxy=Proxy(ProxyHeaders(), SecretFile(file)))
     with pytest.raises(Unauthenticated):
         await by_token.authenticate(proxied(OLD))
     with pytest.raises(Unauthenticated):
@@ -65,20 +65,20 @@ async def test_credentials_of_a_kind_that_is_not_accepted_count_for_nothing(file
 
 async def test_a_replaced_secret_counts_after_ten_seconds_and_the_former_one_no_more(file: Path) -> None:
     now = Time()
-    found = Authentication(proxy=ProxyHeaders(), secret=SecretFile(file, now))
+    found = Authentication(proxy=Proxy(ProxyHeaders(), SecretFile(file, now)))
 
     def write(secret: str | None) -> None:
         file.unlink() if secret is None else file.write_text(secret)
 
     write(NEW)
-    now.at = 9.9
+    now.at = 109.9
     await found.authenticate(proxied(OLD))
-    now.at = 10
+    now.at = 110
     await found.authenticate(proxied(NEW))
     with pytest.raises(Unauthenticated):
         await found.authenticate(proxied(OLD))
     write(None)
-    now.at = 20
+    now.at = 120
     with pytest.raises(errors.Unavailable) as met:
         await found.authenticate(proxied(NEW))
     assert NEW not in str(met.value)

@@ -97,3 +97,11 @@ def test_a_token() -> None:
     assert identity.bearer(CIMultiDict[str]()) is None
     with pytest.raises(Unauthenticated):
         identity.bearer(CIMultiDict([("Authorization", "Bearer a"), ("Authorization", "Bearer b")]))
+
+
+def test_the_greatest_names_and_tokens_are_accepted() -> None:
+    groups = tuple(f"g{each}" for each in range(identity.MOST_GROUPS))
+    user = "u" * identity.LONGEST_NAME
+    assert PROXY.identity(headers(user=user, groups=",".join(groups)), SECRET) == Identity(user=user, groups=groups)
+    token = "t" * identity.LONGEST_TOKEN
+    assert identity.bearer(CIMultiDict([("Authorization", f"Bearer {token}")])) == token

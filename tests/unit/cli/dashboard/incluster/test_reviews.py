@@ -181,6 +181,7 @@ async def test_a_token_is_reviewed_once_in_ten_seconds(server: ApiServer, now: T
         pytest.param({}, [], id="no answer"),
         pytest.param({"authenticated": False, "user": USER}, [], id="not authenticated"),
         pytest.param({"authenticated": True}, [], id="no user"),
+        pytest.param({"user": USER}, [], id="a user alone"),
         pytest.param({"authenticated": True, "user": {"username": "system:anonymous"}}, [], id="anonymous"),
         pytest.param(
             {"authenticated": True, "user": {**USER, "groups": ["system:unauthenticated"]}}, [], id="unauthenticated"

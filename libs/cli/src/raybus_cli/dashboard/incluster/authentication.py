@@ -55,24 +55,29 @@ class SecretFile:
         return found
 
 
+class Proxy(msgspec.Struct, frozen=True):
+    """An authenticating proxy."""
+
+    headers: ProxyHeaders
+    secret: SecretFile
+
+
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     """The accepted credentials; None for those that are not."""
 
     tokens: Tokens | None = None
-    proxy: ProxyHeaders | None = None
-    secret: SecretFile | None = None
+    proxy: Proxy | None = None
 
     async def authenticate(self, headers: Headers) -> Identity:
         """Return the user of a request; raise `Unauthenticated`, or `Refused`."""
-        if self.proxy is not None and self.secret is not None:
+        if self.proxy is not None:
             try:
-                secret = self.secret.secret()
+                secret = self.proxy.secret.secret()
             except errors.InvalidSpec as problem:
                 raise errors.Unavailable("the secret of the proxy cannot be read") from problem
-            found = self.proxy.identity(headers, secret)
+            found = self.proxy.headers.identity(headers, secret)
             if found is not None:
                 return found
-        token = None if self.tokens is None else identity.bearer(headers)
-        if token is not None and self.tokens is not None:
+        if self.tokens is not None and (token := identity.bearer(headers)) is not None:
             return await self.tokens.authenticate(token)
         raise Unauthenticated("sign in with a token" if self.tokens else "open this page through its proxy")

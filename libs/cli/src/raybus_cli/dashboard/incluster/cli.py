@@ -21,7 +21,7 @@ from raybus_cli.access.session import USER_AGENT
 from raybus_cli.completion.places import ContextOption, KubeconfigOption
 from raybus_cli.dashboard.board import EventFeed
 from raybus_cli.dashboard.incluster import events, guarded, server
-from raybus_cli.dashboard.incluster.authentication import Authentication, SecretFile
+from raybus_cli.dashboard.incluster.authentication import Authentication, Proxy, SecretFile
 from raybus_cli.dashboard.incluster.identity import Identity, ProxyHeaders
 from raybus_cli.dashboard.incluster.reviews import Reviews
 from raybus_cli.dashboard.incluster.server import Service
@@ -48,8 +48,7 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     """The files of the certificate and of its key; None serves without TLS."""
     audiences: tuple[str, ...]
     reviews_tokens: bool
-    proxy: ProxyHeaders | None
-    secret: SecretFile | None
+    proxy: Proxy | None
     allows_actions: bool
     namespace: str | None
     events: Way | None
@@ -106,14 +105,16 @@ def serve(
             reviews_tokens=token_review,
             proxy=None
             if proxy_secret_file is None
-            else ProxyHeaders(
-                user=proxy_user_header,
-                groups=proxy_groups_header,
-                secret=proxy_secret_header,
-                user_prefix=proxy_user_prefix,
-                group_prefix=proxy_group_prefix,
+            else Proxy(
+                ProxyHeaders(
+                    user=proxy_user_header,
+                    groups=proxy_groups_header,
+                    secret=proxy_secret_header,
+                    user_prefix=proxy_user_prefix,
+                    group_prefix=proxy_group_prefix,
+                ),
+                SecretFile(proxy_secret_file),
             ),
-            secret=None if proxy_secret_file is None else SecretFile(proxy_secret_file),
             allows_actions=allow_actions,
             namespace=namespace,
             events=events.way(nats, nats_credentials, os.environ, place),
@@ -203,9 +204,7 @@ async def _run(choices: Choices, config: RestConfig) -> None:
 
     feed = EventFeed.OFF if choices.events is None else EventFeed.CONNECTING
     service = Service(
-        authentication=Authentication(
-            tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy, secret=choices.secret
-        ),
+        authentication=Authentication(tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy),
         rights=reviews,
         sessions=Sessions(connect_as, has_controls=choices.allows_actions, event_feed=feed),
         connect=connect_as,

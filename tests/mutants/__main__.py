@@ -31,6 +31,7 @@ LONGEST: Final = 300.0
 FAILED: Final = re.compile(r"^FAILED (\S+::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
 """A test that failed, as pytest's summary names it."""
 CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
+PAGE: Final = "libs/cli/src/raybus_cli/dashboard/incluster"
 STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
 PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
 DECIDING: Final[dict[str, tuple[str, ...]]] = {
@@ -59,6 +60,16 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{COMMON}/upgrade/sequential.py": ("unit/common/upgrade/test_gates.py",),
     f"{COMMON}/upgrade/policy.py": ("unit/common/upgrade/test_policy.py",),
     f"{COMMON}/upgrade/fields.py": ("unit/common/upgrade/test_policy.py",),
+    **{
+        f"{PAGE}/{name}.py": (f"unit/cli/dashboard/incluster/test_{test}.py",)
+        for name, test in (
+            ("attributes", "attributes"),
+            ("identity", "identity"),
+            ("authentication", "authentication"),
+            ("reviews", "reviews"),
+            ("places", "sessions"),
+        )
+    },
     f"{COMMON}/ray/serve_writer.py": ("scenario/upgrade/test_gates.py", "scenario/upgrade/test_forward.py"),
 }
 """Which tests can kill mutants of which code; both are below the root, and below `tests`."""

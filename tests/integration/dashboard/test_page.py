@@ -32,10 +32,23 @@ FILTERED: Final = """() => {
 }"""
 
 WITHOUT_DETAILS: Final = """(() => {
-    const listen = EventSource.prototype.addEventListener, held = [];
-    let isReleased = false;
-    EventSource.prototype.addEventListener = function (name, take) {
-        listen.call(this, name, name !== "detail" ? take : (event) => isReleased ? take(event) : held.push(() => take(event)));
+    const send = window.fetch, held = [];
+    let isReleased = false, rest = "";
+    const filter = () => new TransformStream({
+        transform(chunk, passed) {
+            const blocks = (rest + chunk).split("\\n\\n");
+            rest = blocks.pop();
+            for (const each of blocks) {
+                const pass = () => passed.enqueue(`${each}\\n\\n`);
+                if (each.startsWith("event: detail") && !isReleased) held.push(pass); else pass();
+            }
+        },
+    });
+    window.fetch = async (path, options) => {
+        const answer = await send(path, options);
+        if (!String(path).startsWith("events")) return answer;
+        const through = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(filter()).pipeThrough(new TextEncoderStream());
+        return new Response(through, answer);
     };
     window.release = () => { isReleased = true; held.forEach((each) => each()); };
 })()"""

@@ -47,6 +47,23 @@ class Dashboard:
 @asynccontextmanager
 async def started(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
     """Run one for the length of a block, on any free port; it may end at once, and then report why."""
+    port = () if "--port" in arguments else ("--port", "0")
+    async with started_as(folder, "--no-open", *port, *arguments) as running:
+        yield running
+
+
+@asynccontextmanager
+async def served(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
+    """Run one for many users, as in a Pod, for the length of a block; without TLS unless a certificate is named."""
+    scheme = () if "--tls-cert-file" in arguments else ("--plain-http",)
+    ports = ("--address", "127.0.0.1", "--port", "0", "--health-port", "0")
+    async with started_as(folder, "serve", *ports, *scheme, *arguments) as running:
+        yield running
+
+
+@asynccontextmanager
+async def started_as(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
+    """Run the command with exactly these arguments for the length of a block."""
     running = _start(folder, arguments)
     try:
         await eventually(lambda: running.address or running.has_ended, within=TIMEOUT, what="an address")
@@ -58,8 +75,7 @@ async def started(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
 
 def _start(folder: Path, arguments: Sequence[str]) -> Dashboard:
     folder.mkdir(parents=True, exist_ok=True)
-    port = () if "--port" in arguments else ("--port", "0")
-    command = [sys.executable, "-m", "raybus_cli.main", "dashboard", "--no-open", *port, *arguments]
+    command = [sys.executable, "-m", "raybus_cli.main", "dashboard", *arguments]
     reported = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         return Dashboard(subprocess.Popen(bound(command), stdout=out, stderr=err, env=reported), folder)

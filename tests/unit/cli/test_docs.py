@@ -83,6 +83,8 @@ TEXTS = {
     "version": "",
 }
 """Text of each verb in addition to its help."""
+BELOW = {"dashboard": ["serve"]}
+"""Commands below a verb that has a meaning without them."""
 INNER = {"migrate": ["check"], "set": ["image"]}
 """Verbs that are followed by another argument."""
 SHOWN = {
@@ -121,8 +123,8 @@ PICTURES = {
 """Pictures of terminals, made by the tests, with their texts for readers without images."""
 
 
-def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    command_line = [verb, *INNER.get(verb, ()), "--help"]
+def _help(verb: str, monkeypatch: pytest.MonkeyPatch, *below: str) -> str:
+    command_line = [verb, *INNER.get(verb, ()), *below, "--help"]
     for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
@@ -138,6 +140,7 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
         name, text = PICTURES[verb]
         parts.append(f"![{text}](images/cli-{name}.svg)\n")
     parts.append(f"```text\n{_help(verb, monkeypatch)}\n```\n")
+    parts += [f"```text\n{_help(verb, monkeypatch, each)}\n```\n" for each in BELOW.get(verb, ())]
     for command, file in SHOWN.get(verb, []):
         parts.append(f"```console\n$ {command}\n{(RECORDED / file).read_text().strip()}\n```\n")
     return "\n".join(parts)

@@ -41,7 +41,10 @@ def parse(arguments: list[str]) -> None:
         context = command.make_context(name, rest, parent=parent)
         if not hasattr(command, "resolve_command"):
             return
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        below = [*context._protected_args, *context.args]
+        if not below and command.invoke_without_command:
+            return
+        name, command, rest = command.resolve_command(context, below)
         parent = context
 
 

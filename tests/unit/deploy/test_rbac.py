@@ -12,6 +12,7 @@ ALL = [
     *manifests.read(BASE),
     *manifests.read(DEPLOY / "rights" / "everywhere"),
     *manifests.read(DEPLOY / "components" / "notifications"),
+    *manifests.read(DEPLOY / "components" / "dashboard"),
 ]
 MTLS = manifests.read(DEPLOY / "components" / "mtls")
 READ = {"get", "list", "watch"}
@@ -34,6 +35,23 @@ IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
 
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "notifications": keys(nkeys.NAMED),
+    "dashboard": {
+        **keys("subscriber"),
+        "cluster authentication.k8s.io/tokenreviews": {"create"},
+        "cluster authorization.k8s.io/subjectaccessreviews": {"create"},
+        "cluster ray.io/rayservices": {"get", "list"},
+        "cluster ray.io/rayclusters": {"get", "list"},
+        "cluster /pods": {"list"},
+        "cluster /pods/log": {"get"},
+        "cluster /services": {"list"},
+        "cluster /services/proxy": {"get"},
+        "cluster /resourcequotas": {"list"},
+        "cluster apps/controllerrevisions": {"list"},
+        "cluster events.k8s.io/events": {"list"},
+        f"{GATEWAY}/gateways": {"get"},
+        f"{GATEWAY}/httproutes": {"get"},
+        f"{GATEWAY}/grpcroutes": {"get"},
+    },
     "watcher": {
         **IDENTITY,
         **keys("watcher"),

@@ -44,7 +44,7 @@ PARTS: Final = {
     "logs": Part(Panel.OBSERVE, "raybus_cli.logs.cli", "logs", "Print the logs of pods, or of Serve replicas."),
     "events": Part(Panel.OBSERVE, "raybus_cli.events.cli", "events", "Show upgrade events, past and new."),
     "dashboard": Part(
-        Panel.OBSERVE, "raybus_cli.dashboard.cli", "dashboard", "Show RayServices and upgrades on a live page."
+        Panel.OBSERVE, "raybus_cli.dashboard.cli", "app", "Show RayServices and upgrades on a live page."
     ),
     "plan": Part(
         Panel.UPGRADE, "raybus_cli.planning.cli", "plan", "Show the effect of a manifest before it is applied."

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from common.api import ray_service
 from common.api.opaque import Json
@@ -11,7 +12,8 @@ from common.api.ray_service import RayService
 from common.bus.nats import Stored
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
-from raybus_cli.dashboard.history import KEPT, History
+from raybus_cli.dashboard import history as histories
+from raybus_cli.dashboard.history import KEPT, EventLog, History
 from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE, GREEN, NOW, STEPS, UPGRADING, a_service, a_side
 from support.upgrade_events import START
@@ -24,12 +26,17 @@ def _stored(event: Event, sequence: int = 1) -> Stored:
     return Stored(subject=wire.subject, sequence=sequence, headers={}, payload=wire.payload)
 
 
-def _a_history(*events: Event) -> tuple[History, list[str]]:
+def _a_log(*events: Event) -> tuple[EventLog, list[str]]:
     called: list[str] = []
-    history = History(called.append, lambda: called.append("caught up"))
+    log = EventLog(called.append, lambda: called.append("caught up"))
     for each in events:
-        assert history.take(_stored(each))
-    return history, called
+        assert log.take(_stored(each))
+    return log, called
+
+
+def _a_history(*events: Event) -> tuple[History, list[str]]:
+    log, called = _a_log(*events)
+    return History(log), called
 
 
 def _in_upgrade(weight: int, **fields: Any) -> RayService:
@@ -49,10 +56,28 @@ def test_an_event_that_comes_twice_is_kept_once() -> None:
 
 
 def test_what_is_no_event_is_passed_over() -> None:
-    history, called = _a_history()
-    assert history.take(Stored(subject="s", sequence=1, headers={}, payload=b"{"))
-    assert history.caught_up()
+    log, called = _a_log()
+    assert log.take(Stored(subject="s", sequence=1, headers={}, payload=b"{"))
+    assert log.caught_up()
     assert called == ["caught up"]
+
+
+def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "MOST_EVENTS_OF_ALL", 3)
+    first = an_example_upgrade()[0]
+    log, _ = _a_log()
+    for number, name in enumerate(("a", "a", "b", "c")):
+        log.take(_stored(msgspec.structs.replace(first, id=str(number), name=name)))
+    assert [name for name in ("a", "b", "c") if log.upgrades(f"default/{name}")] == ["b", "c"]
+
+
+def test_the_service_without_an_event_for_the_longest_time_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "MOST_SERVICES", 2)
+    first = an_example_upgrade()[0]
+    log, _ = _a_log()
+    for number, name in enumerate(("a", "b", "a", "c")):
+        log.take(_stored(msgspec.structs.replace(first, id=str(number), name=name)))
+    assert [name for name in ("a", "b", "c") if log.upgrades(f"default/{name}")] == ["a", "c"]
 
 
 def test_the_newest_upgrades_are_kept_and_shown_newest_first() -> None:

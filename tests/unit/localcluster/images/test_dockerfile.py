@@ -114,5 +114,6 @@ def test_our_own_dockerfile_names_every_image() -> None:
         "service-reconciler": "registry.invalid/raybus/service-reconciler:dev",
         "traffic-manager": "registry.invalid/raybus/traffic-manager:dev",
         "notifications": "registry.invalid/raybus/notifications:dev",
+        "dashboard": "registry.invalid/raybus/dashboard:dev",
     }
     assert all(stage.config.user.split(":")[0] not in {"", "0"} for stage in stages if stage.image)

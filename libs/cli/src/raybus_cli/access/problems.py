@@ -23,6 +23,10 @@ class NoSuchObject(errors.NotFound):
         self.name = name
 
 
+class Denied(errors.Forbidden):
+    """A user of the page does not have a right, which the text names."""
+
+
 class InAnotherNamespace(errors.NotFound):
     """The object is not in this namespace and one of its name is in another, which the text names."""
 

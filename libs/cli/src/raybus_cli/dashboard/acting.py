@@ -1,18 +1,16 @@
-"""Performs the verbs of the page with the rights of the dashboard's user, by the writes of the command line."""
+"""Performs the verbs of the page with the rights of its user, by the writes of the command line."""
 
-import secrets
 from http import HTTPStatus
-from typing import Final
 
 import msgspec
 
 from common import errors
 from common.api.ray_service import RayService
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli.access import problems
 from raybus_cli.control import performing
 from raybus_cli.control.actions import Action
 from raybus_cli.dashboard.controls import ANNOTATING, UNDO, VERBS
-from raybus_cli.dashboard.polling import Connection
+from raybus_cli.dashboard.polling import Connect, Connection
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,20 +34,14 @@ class _Outdated(errors.Rejected):
 
 
 class Actor:
-    """Accepts requests with its token alone: other users of this machine reach the port of the page as well."""
+    """Performs verbs."""
 
-    def __init__(self, place: Where) -> None:
-        self.token: Final = secrets.token_urlsafe(32)
-        self._connection = Connection(place)
+    def __init__(self, connect: Connect) -> None:
+        self._connection = Connection(connect)
 
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
-
-    def is_known(self, authorization: str) -> bool:
-        """Return whether a request carries the token."""
-        given = authorization.encode(errors="surrogateescape")  # a header may hold any bytes
-        return secrets.compare_digest(given, f"Bearer {self.token}".encode())
 
     async def perform(self, asked: Request) -> Answer:
         """Perform a verb, if the RayService that it is decided about is unchanged since the user saw it."""
@@ -73,6 +65,8 @@ class Actor:
             done = await write(await self._connection.kube(), namespace, name)
         except _Outdated as problem:
             return Answer(status=HTTPStatus.CONFLICT, text=str(problem))
+        except problems.Denied as problem:
+            return Answer(status=HTTPStatus.FORBIDDEN, text=str(problem))
         except errors.RaybusError as problem:
             return Answer(status=HTTPStatus.UNPROCESSABLE_ENTITY, text=self._connection.describe(problem))
         finally:

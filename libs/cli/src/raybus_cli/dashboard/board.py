@@ -18,6 +18,8 @@ class EventFeed(StrEnum):
     CONNECTING = "connecting"
     LIVE = "live"
     AWAY = "away"
+    OFF = "off"
+    """This dashboard is not connected to NATS at all."""
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,6 +37,10 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why no events arrive."""
     has_controls: bool = False
     """Whether the page may act."""
+    has_logs: bool = False
+    """Whether the page may show logs."""
+    user: str = ""
+    """The user that signed in, at a server for many users; the rights of this user decide."""
 
 
 class Board:
@@ -102,6 +108,11 @@ class Board:
         if sources != self.sources:
             self.sources = sources
             self._notify()
+
+    def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
+        """Show whether events arrive, and read anew what they announce."""
+        self.set_sources(msgspec.structs.replace(self.sources, event_feed=event_feed, feed_problem=problem))
+        self.request_read()
 
     async def changed_since(self, since: int) -> int:
         """Wait until the state is newer than a version; return its version."""

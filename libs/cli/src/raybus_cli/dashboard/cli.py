@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import webbrowser
+from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Annotated, Final
@@ -17,25 +18,33 @@ from raybus_cli.access.kubeconfig import Where
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.acting import Actor
-from raybus_cli.dashboard.board import Board, Sources
+from raybus_cli.dashboard.board import Board, EventFeed, Sources
+from raybus_cli.dashboard.history import EventLog, History
+from raybus_cli.dashboard.incluster.cli import serve
 from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.polling import Poller
 from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.output import logs
+from raybus_cli.output import logs as output_logs
 
 PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 """Without one of them a Unix machine would open a browser in the terminal, over the output of this command."""
 
+app = typer.Typer(invoke_without_command=True, pretty_exceptions_enable=False, add_completion=False)
+app.command()(serve)
 
+
+@app.callback()
 def dashboard(
+    ctx: typer.Context,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
     controls: Annotated[
         bool, typer.Option("--controls", help="Let the page pause, resume, promote, abort, retry and undo upgrades.")
     ] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Let the page show the last lines of logs.")] = False,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
@@ -53,6 +62,8 @@ def dashboard(
     $ raybus dashboard -A
     $ raybus dashboard -n serving --controls
     """
+    if ctx.invoked_subcommand is not None:
+        return
     place = session.where(kubeconfig, context, namespace)
     try:
         through = _through(place, raybus_namespace, nats, nats_credentials)
@@ -61,9 +72,9 @@ def dashboard(
         session.fail(problem)
     scope = None if all_namespaces else place.namespace
     try:
-        with logs.silenced(), listening:
-            actor = Actor(place) if controls else None
-            asyncio.run(_Run(place, scope, through, actor, is_opened=not no_open).run_until_stopped(listening))
+        with output_logs.silenced(), listening:
+            run_ = _Run(place, scope, through, has_controls=controls, has_logs=logs, is_opened=not no_open)
+            asyncio.run(run_.run_until_stopped(listening))
     except BaseExceptionGroup as met:
         _end(problems.first(met))
 
@@ -72,12 +83,23 @@ class _Run:
     """One run."""
 
     def __init__(
-        self, place: Where, scope: str | None, through: Through, actor: Actor | None, *, is_opened: bool
+        self,
+        place: Where,
+        scope: str | None,
+        through: Through,
+        *,
+        has_controls: bool,
+        has_logs: bool,
+        is_opened: bool,
     ) -> None:
-        self._board = Board(Sources(context=place.context or "", namespace=scope, has_controls=actor is not None))
-        self._actor = actor
-        self._listener = Listener(through, scope, self._board)
-        self._poller = Poller(place, scope, self._board, self._listener.history)
+        sources = Sources(context=place.context or "", namespace=scope, has_controls=has_controls, has_logs=has_logs)
+        self._board = Board(sources)
+        connect = partial(session.connect, place)
+        self._actor = Actor(connect) if has_controls else None
+        self._reads_logs = connect if has_logs else None
+        events = EventLog(self._board.request_read, lambda: self._board.set_feed(EventFeed.LIVE))
+        self._listener = Listener(through, scope, self._board, events)
+        self._poller = Poller(connect, scope, self._board, History(events))
         self._is_opened = is_opened
 
     async def run_until_stopped(self, listening: socket) -> None:
@@ -94,7 +116,8 @@ class _Run:
     async def _show(self, listening: socket) -> None:
         """Read the list once, so that an error is reported here and not on a page; then serve."""
         await self._poller.read_list()
-        async with server.serving(listening, self._board, self._actor) as address, asyncio.TaskGroup() as group:
+        serving = server.serving(listening, self._board, self._actor, self._reads_logs)
+        async with serving as address, asyncio.TaskGroup() as group:
             group.create_task(self._poller.follow_list())
             group.create_task(self._poller.follow_details())
             group.create_task(self._listener.listen())

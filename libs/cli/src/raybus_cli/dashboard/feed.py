@@ -35,9 +35,9 @@ class Feed:
         self._rows: dict[str, Row] | None = None
         self._detail: Detail | None = None
 
-    def changes(self) -> bytes:
+    def changes(self, *, has_detail: bool = True) -> bytes:
         """Return what the page has not received yet, as Server-Sent Events; empty without a change."""
-        return self._of_sources() + self._of_rows() + self._of_detail()
+        return self._of_sources() + self._of_rows() + (self._of_detail() if has_detail else b"")
 
     def _of_sources(self) -> bytes:
         if self._board.sources == self._sources:

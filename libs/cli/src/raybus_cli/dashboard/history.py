@@ -25,18 +25,21 @@ KEPT: Final = 5
 """Upgrades of each RayService."""
 MOST_EVENTS: Final = 1000
 """Of one upgrade: a hundred steps have some four hundred."""
+MOST_EVENTS_OF_ALL: Final = 50_000
 MOST_SAMPLES: Final = 500
+MOST_SERVICES: Final = 1000
+"""RayServices with events; the one without an event for the longest time is dropped, as for too many events of all."""
 
 
-class History:
-    """The known upgrades; consumes the events of the bus."""
+class EventLog:
+    """The events of the bus, of all RayServices."""
 
     def __init__(self, changed: Callable[[str], None], caught_up: Callable[[], None]) -> None:
         self._changed = changed
         self._caught_up = caught_up
+        self._count = 0
         self._events: dict[str, dict[str, dict[str, Event]]] = {}
-        """RayService → upgrade → event, by their ids."""
-        self._samples: dict[str, deque[Sample]] = {}
+        """RayService → upgrade → event, by their ids; the RayService with the newest event is last."""
 
     def take(self, event: Stored) -> bool:
         """Keep an event; skip a foreign one."""
@@ -45,19 +48,34 @@ class History:
         except msgspec.DecodeError:
             return True
         key = rendering.service(read.source)
-        upgrades = self._events.setdefault(key, {})
+        upgrades = self._events[key] = self._events.pop(key, {})
         events = upgrades.setdefault(read.data.upgrade.id, {})
         if read.id not in events and len(events) < MOST_EVENTS:
             events[read.id] = read
+            self._count += 1
             self._changed(key)
         while len(upgrades) > KEPT:
-            del upgrades[next(iter(upgrades))]
+            self._count -= len(upgrades.pop(next(iter(upgrades))))
+        while len(self._events) > MOST_SERVICES or self._count > MOST_EVENTS_OF_ALL:
+            self._count -= sum(map(len, self._events.pop(next(iter(self._events))).values()))
         return True
 
     def caught_up(self) -> bool:
         """Note that there are no more for now."""
         self._caught_up()
         return True
+
+    def upgrades(self, key: str) -> list[Timeline]:
+        """Return the upgrades of a RayService."""
+        return [timeline.from_events(list(events.values())) for events in self._events.get(key, {}).values()]
+
+
+class History:
+    """The known upgrades: those of an event log, and samples of its own."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._samples: dict[str, deque[Sample]] = {}
 
     def see(self, key: str, service: RayService, *, now: datetime) -> None:
         """Keep a sample of a RayService's upgrade."""
@@ -70,7 +88,7 @@ class History:
 
     def timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
         """Return the upgrades of a RayService, newest first; `has_all_events` means that all events have arrived."""
-        found = [timeline.from_events(list(events.values())) for events in self._events.get(key, {}).values()]
+        found = self._events.upgrades(key)
         pairs: dict[tuple[str, str], list[Sample]] = {}
         for each in self._samples.get(key, ()):
             pairs.setdefault((each.old, each.new), []).append(each)

@@ -5,16 +5,14 @@ An unreachable bus is retried again and again: the page shows what the API serve
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
-
-import msgspec
+from typing import Final, Protocol
 
 from common import errors
 from common.bus import subjects
 from common.bus.consumer import from_sequence
 from raybus_cli.access import problems
-from raybus_cli.dashboard.board import Board, EventFeed
-from raybus_cli.dashboard.history import History
+from raybus_cli.dashboard.board import EventFeed
+from raybus_cli.dashboard.history import EventLog
 from raybus_cli.events import run
 from raybus_cli.events.run import Read, Way
 
@@ -26,17 +24,29 @@ Through = Callable[[Read], Awaitable[None]]
 """Connects to NATS, and reads there."""
 
 
+class Audience(Protocol):
+    """What is shown follows the events."""
+
+    def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
+        """Note whether events arrive."""
+        ...
+
+    def request_read(self, key: str) -> None:
+        """Note that a RayService has changed."""
+        ...
+
+
 class Listener:
     """Consumes events until it is cancelled."""
 
-    def __init__(self, through: Through, namespace: str | None, board: Board) -> None:
+    def __init__(self, through: Through, namespace: str | None, audience: Audience, events: EventLog) -> None:
         self._through = through
         self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_event(namespace, EVERY, EVERY)
-        self._board = board
-        self.history = History(board.request_read, lambda: self._set_feed(EventFeed.LIVE))
+        self._audience = audience
+        self._events = events
 
     async def listen(self) -> None:
-        """Hand events on to the history; show an error and retry."""
+        """Hand events on to the event log; show an error and retry."""
         while True:
             try:
                 await self._through(self._read)
@@ -54,16 +64,10 @@ class Listener:
             await reach.read(
                 self._subject,
                 from_sequence(1),
-                self.history,
+                self._events,
                 is_patient=True,
-                report=lambda line: self._set_feed(EventFeed.AWAY, line),
+                report=lambda line: self._audience.set_feed(EventFeed.AWAY, line),
             )
 
     def _miss(self, problem: BaseException) -> None:
-        self._set_feed(EventFeed.AWAY, " ".join(str(problem).split()))
-
-    def _set_feed(self, event_feed: EventFeed, feed_problem: str = "") -> None:
-        self._board.set_sources(
-            msgspec.structs.replace(self._board.sources, event_feed=event_feed, feed_problem=feed_problem)
-        )
-        self._board.request_read()
+        self._audience.set_feed(EventFeed.AWAY, " ".join(str(problem).split()))

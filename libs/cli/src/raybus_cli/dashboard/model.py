@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,11 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
 from raybus_cli.show.phase import Tone
 from raybus_cli.show.tree import Branch, LastEvent, Tree
+
+MOST_PODS: Final = 100
+"""Names of pods of a cluster that the page gets."""
+HEAD: Final = "head"
+READY: Final = "Ready"
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,6 +77,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     target_capacity: int | None = None
     ready_capacity: int | None = None
     groups: list[Group] = []
+    pods: list[str] = []
+    """Names for the choice of a log: the head first, then those that are not ready; bounded."""
     applications: dict[str, str] = {}
     note: str = ""
 
@@ -176,14 +184,19 @@ def _cluster(branch: Branch) -> Cluster:
         target_capacity=branch.target_capacity,
         ready_capacity=branch.ready_capacity,
         groups=[_group(name, pods) for name, pods in groups.items()],
+        pods=[each.name for each in sorted(branch.pods, key=_log_order)][:MOST_PODS],
         applications=branch.applications,
         note=branch.note,
     )
 
 
+def _log_order(pod: tree.PodLine) -> tuple[bool, bool, str]:
+    return pod.group != HEAD, pod.state == READY, pod.name
+
+
 def _group(name: str, pods: Sequence[tree.PodLine]) -> Group:
     states = Counter(pod.state for pod in pods)
-    ready = states.pop("Ready", 0)
+    ready = states.pop(READY, 0)
     restarts = sum(pod.restarts for pod in pods)
     return Group(name=name, ready=ready, pods=len(pods), others=dict(states), restarts=restarts)
 

@@ -5,7 +5,7 @@ page it is long. A failed read is reported, and the last state stays.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,6 @@ from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import Where
 from raybus_cli.dashboard import model
 from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.history import History
@@ -39,18 +38,22 @@ UNAUTHORIZED: Final = "Unauthorized"
 _MISSES: Final = (errors.RaybusError, msgspec.MsgspecError)
 
 
+Connect = Callable[[], Awaitable[KubeClient]]
+"""Returns a client with the rights of a page's user."""
+
+
 class Connection:
     """A connection to the API server that is renewed after the expiry of a login."""
 
-    def __init__(self, place: Where) -> None:
-        self._place = place
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
         self._kube: KubeClient | None = None
         self._is_shut = False
 
     async def kube(self) -> KubeClient:
         """Return the connection."""
         if self._kube is None:
-            self._kube = await session.connect(self._place)
+            self._kube = await self._connect()
         return self._kube
 
     def describe(self, problem: Exception) -> str:
@@ -74,9 +77,9 @@ class Connection:
 class Poller:
     """Polls until it is cancelled."""
 
-    def __init__(self, place: Where, namespace: str | None, board: Board, history: History) -> None:
-        self._list = Connection(place)
-        self._details = Connection(place)
+    def __init__(self, connect: Connect, namespace: str | None, board: Board, history: History) -> None:
+        self._list = Connection(connect)
+        self._details = Connection(connect)
         self._namespace = namespace
         self._board = board
         self._history = history
@@ -103,6 +106,9 @@ class Poller:
             began = asyncio.get_running_loop().time()
             try:
                 await self.read_list()
+            except problems.Denied as problem:
+                self._board.list({})
+                self._set_sources(problem=str(problem))
             except _MISSES as problem:
                 self._set_sources(problem=self._list.describe(problem))
                 await self._list.renew()
@@ -127,6 +133,10 @@ class Poller:
             self._last.pop(key, None)
             timelines = self._history.timelines(key, has_all_events=self._board.has_all_events)
             self._board.show(Detail(key=key, timelines=timelines))
+            return
+        except problems.Denied as problem:  # nothing of what was read before the right was revoked stays
+            self._last.pop(key, None)
+            self._board.show(Detail(key=key, problem=str(problem)))
             return
         except _MISSES as problem:
             self._show(key, problem=self._details.describe(problem))

@@ -1,16 +1,15 @@
-"""Serves the page on this machine: five files and one stream of events, to GET; with controls, verbs to POST.
+"""Serves the page on this machine: its files and one stream of events, to GET; with controls, verbs to POST; with logs, their ends.
 
 Pages of other sites get nothing: a name that leads here by DNS rebinding is rejected by the Host header, another site's request by
-the browser's origin headers. The page may load nothing but itself, and turn no text into markup or script.
+the browser's origin headers. Actions and logs need the token of the run: other users of this machine reach the port of the page as well.
 """
 
 import asyncio
 import contextlib
 import errno
-import re
+import secrets
 import socket
 from collections.abc import AsyncGenerator
-from importlib import resources
 from typing import Final
 
 import msgspec
@@ -18,41 +17,27 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import errors
+from raybus_cli.access import problems
+from raybus_cli.dashboard import logs, responses
 from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.dashboard.board import Board
-from raybus_cli.dashboard.feed import BEAT, Feed
+from raybus_cli.dashboard.feed import Feed
+from raybus_cli.dashboard.polling import Connect
+from raybus_cli.dashboard.responses import (
+    ACTIONS,
+    EVENT_STREAM,
+    EVENTS,
+    HEADERS,
+    KEY,
+    KEY_EXPECTED,
+    LARGEST,
+    LOGS,
+    plain,
+)
 
 HOST: Final = "127.0.0.1"
 NAMES: Final = (HOST, "localhost")
 """The names of this host that are accepted."""
-FILES: Final = {
-    "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/chart.js": ("chart.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-)
-HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""NAMESPACE/RAYSERVICE."""
-ACTIONS: Final = "/actions"
-LARGEST: Final = 4096
-"""Bytes of a request."""
-BEAT_SECONDS: Final = 5.0
-LULL: Final = 0.2
-"""Seconds between two batches of changes, so that a page is not flooded."""
 FAREWELL_SECONDS: Final = 1.0
 
 
@@ -73,21 +58,26 @@ def listen(port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def serving(listening: socket.socket, board: Board, actor: Actor | None = None) -> AsyncGenerator[str]:
-    """Serve for the length of a block; yield the page's address, with the token of `actor`, which performs the page's verbs."""
+async def serving(
+    listening: socket.socket, board: Board, actor: Actor | None = None, reads_logs: Connect | None = None
+) -> AsyncGenerator[str]:
+    """Serve for the length of a block; yield the page's address, with a token if the page may act, or read logs."""
     port = int(listening.getsockname()[1])
-    guard = _Guard(port, actor)
+    token = None if actor is None and reads_logs is None else secrets.token_urlsafe(32)
+    guard = _Guard(port, token)
     app = web.Application(middlewares=[guard.check], client_max_size=LARGEST)
-    pages = _Pages(board, actor)
-    for path in FILES:
-        app.router.add_get(path, pages.file, allow_head=False)
-    app.router.add_get("/events", pages.events, allow_head=False)
-    app.router.add_post(ACTIONS, pages.act)
+    pages = _Pages(board, actor, reads_logs)
+    responses.add_files(app)
+    app.router.add_get(EVENTS, pages.events, allow_head=False)
+    if actor is not None:
+        app.router.add_post(ACTIONS, pages.act)
+    if reads_logs is not None:
+        app.router.add_get(LOGS, pages.logs, allow_head=False)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS)
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
-        yield f"http://{HOST}:{port}/" + (f"?token={actor.token}" if actor else "")
+        yield f"http://{HOST}:{port}/" + (f"?token={token}" if token else "")
     finally:
         pages.end()
         await runner.cleanup()
@@ -96,8 +86,8 @@ async def serving(listening: socket.socket, board: Board, actor: Actor | None = 
 class _Guard:
     """Rejects requests that do not come from the page itself or its user."""
 
-    def __init__(self, port: int, actor: Actor | None) -> None:
-        self._actor = actor
+    def __init__(self, port: int, token: str | None) -> None:
+        self._token = token
         self._hosts = {f"{name}:{port}" for name in NAMES}
         self._origins = {"same-origin", "none"}
 
@@ -109,59 +99,55 @@ class _Guard:
             try:
                 response = await handler(request)
             except web.HTTPException as problem:
-                response = _plain(problem.status, problem.reason)
+                response = plain(problem.status, problem.reason)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if request.headers.get("Host", "").lower() not in self._hosts:
-            return _plain(421, f"the address of this page is http://{min(self._hosts)}/")
+            return plain(421, f"the address of this page is http://{min(self._hosts)}/")
         if request.headers.get("Sec-Fetch-Site", "none") not in self._origins and request.path != "/":
-            return _plain(403, "requests of other sites are rejected")
-        if request.method == "POST" and request.path == ACTIONS and self._actor is not None:
-            return self._refused_action(request, self._actor)
-        return None if request.method == "GET" else _plain(405, "only GET is supported", Allow="GET")
+            return plain(403, "requests of other sites are rejected")
+        if self._token is not None and request.path in {ACTIONS, LOGS}:
+            return self._refused_by_token(request, self._token)
+        return None if request.method == "GET" else plain(405, "only GET is supported", Allow="GET")
 
-    def _refused_action(self, request: web.Request, actor: Actor) -> web.Response | None:
-        """Reject an action that the page's own script with its token has not sent: a form of another site has neither."""
-        if not actor.is_known(request.headers.get("Authorization", "")):
-            return _plain(
-                401, "the token is missing or wrong: open the address that 'raybus dashboard --controls' printed"
-            )
+    def _refused_by_token(self, request: web.Request, token: str) -> web.Response | None:
+        """Reject what the page's own script with its token has not sent: a form of another site has neither."""
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # a header may hold any bytes
+        if not secrets.compare_digest(given, f"Bearer {token}".encode()):
+            return plain(401, "the token is missing or wrong: open the address that 'raybus dashboard' printed")
+        if request.method == "GET":
+            return None
         origin = request.headers.get("Origin", "")
         if origin.removeprefix("http://").lower() not in self._hosts or request.content_type != "application/json":
-            return _plain(403, "actions are accepted from this page alone")
+            return plain(403, "actions are accepted from this page alone")
         return None
 
 
 class _Pages:
     """Answers."""
 
-    def __init__(self, board: Board, actor: Actor | None) -> None:
+    def __init__(self, board: Board, actor: Actor | None, reads_logs: Connect | None) -> None:
         self._board = board
         self._actor = actor
+        self._reads_logs = reads_logs
         self._end = asyncio.Event()
 
     def end(self) -> None:
         """End all streams."""
         self._end.set()
 
-    async def file(self, request: web.Request) -> web.Response:
-        """Answer with a file of the page."""
-        name, kind = FILES[request.path]
-        body = resources.files("raybus_cli.dashboard").joinpath("page", name).read_bytes()
-        return web.Response(body=body, content_type=kind, charset="utf-8")
-
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send the state and its changes, until the page closes or the server ends."""
         chosen = request.query.get("service")
         if chosen is not None and not KEY.fullmatch(chosen):
-            return _plain(400, "service: expected NAMESPACE/RAYSERVICE, such as default/chat")
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+            return plain(400, KEY_EXPECTED)
+        response = web.StreamResponse(headers=EVENT_STREAM)
         await response.prepare(request)
         with self._board.page(chosen), contextlib.suppress(ConnectionError):
-            await self._send(response, Feed(self._board, chosen))
+            await responses.send(response, self._board, Feed(self._board, chosen), self._end.is_set, _all_is_shown)
         return response
 
     async def act(self, request: web.Request) -> web.Response:
@@ -169,25 +155,22 @@ class _Pages:
         try:
             asked = msgspec.json.decode(await request.read(), type=Request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            return _plain(400, str(problem))
+            return plain(400, str(problem))
         if self._actor is None or not KEY.fullmatch(asked.service):
-            return _plain(400, "service: expected NAMESPACE/RAYSERVICE, such as default/chat")
+            return plain(400, KEY_EXPECTED)
         answer = await self._actor.perform(asked)
         self._board.request_read(asked.service)
-        return _plain(answer.status, answer.text)
+        return plain(answer.status, answer.text)
 
-    async def _send(self, response: web.StreamResponse, feed: Feed) -> None:
-        version = -1
-        while not self._end.is_set():
-            try:
-                async with asyncio.timeout(BEAT_SECONDS):
-                    version = await self._board.changed_since(version)
-            except TimeoutError:
-                await response.write(BEAT)
-            if changes := feed.changes():
-                await response.write(changes)
-            await asyncio.sleep(LULL)
+    async def logs(self, request: web.Request) -> web.Response:
+        """Answer with the end of a log, or with the reason why it cannot be read."""
+        if self._reads_logs is None:
+            return plain(404, "this dashboard shows no logs: --logs is not set")
+        try:
+            return await logs.answer(self._reads_logs, request)
+        except errors.RaybusError as problem:
+            return plain(422, problems.line(problem))
 
 
-def _plain(status: int, text: str, **headers: str) -> web.Response:
-    return web.Response(status=status, text=f"{text}\n", headers=headers)
+async def _all_is_shown() -> bool:
+    return True

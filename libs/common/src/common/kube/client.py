@@ -43,6 +43,9 @@ UNCHECKED: Final = {"fieldValidation": "Ignore"}
 READ_BUFFER: Final = 2**20
 """Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
 
+Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
+"""Receives method, path and query of a request before it is sent; raises what a refusal means."""
+
 
 class Kube(Protocol):
     """The API server as reconcilers see it; each call returns the answer's body and raises `common.errors`."""
@@ -107,9 +110,17 @@ Check = Callable[[aiohttp.ClientResponse, int | None], Awaitable[None]]
 class KubeClient:
     """The API server over HTTP; implements `Kube` and hands out raw streams for watches."""
 
-    def __init__(self, config: RestConfig, *, user_agent: str, request_timeout: float = 15.0) -> None:
+    def __init__(
+        self,
+        config: RestConfig,
+        *,
+        user_agent: str,
+        request_timeout: float = 15.0,
+        authorize: Authorize | None = None,
+    ) -> None:
         self.server = config.server
         """The URL of the API server."""
+        self._authorize = authorize
         self._authorization = config.authorization
         connector = aiohttp.TCPConnector(ssl=config.tls or True)
         session = partial(aiohttp.ClientSession, connector=connector, connector_owner=False)
@@ -217,7 +228,7 @@ class KubeClient:
             self.may_write()
             step = tracing.step("write", method=method, path=path)
         data = None if body is None else msgspec.json.encode(body)
-        url, session, options = await self._prepared(path, query or {}, headers or {}, most)
+        url, session, options = await self._prepared(method, path, query or {}, headers or {}, most)
         with step, self._asking(method, data, headers or {}) as check:
             async with session.request(method, url, data=data, timeout=self._timeout, **options) as answer:
                 await check(answer, most)
@@ -234,16 +245,21 @@ class KubeClient:
         `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, and nothing is unpacked.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        url, session, options = await self._prepared(path, query, {}, most)
+        url, session, options = await self._prepared("GET", path, query, {}, most)
         with self._asking("GET", None, {}) as check:
             async with session.get(url, timeout=timeout, **options) as answer:
                 await check(answer, most)
                 yield answer.content
 
     async def _prepared(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], most: int | None
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], most: int | None
     ) -> tuple[URL, aiohttp.ClientSession, dict[str, Any]]:
-        """Return where a request goes, what sends it, and how; redirects are not followed: they would take our credentials along."""
+        """Return where a request that is authorized goes, what sends it, and how.
+
+        Redirects are not followed: they would take our credentials along.
+        """
+        if self._authorize is not None:
+            await self._authorize(method, path, query)
         session, plain = (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **headers}
         if (authorization := await self._authorization()) is not None:

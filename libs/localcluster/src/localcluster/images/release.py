@@ -23,7 +23,7 @@ NAMES: Final = "registry.invalid/raybus"
 
 IMAGES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
 """The images of an installation."""
-OPTIONAL: Final = ("notifications",)
+OPTIONAL: Final = ("notifications", "dashboard")
 """The images of components, which the Helm chart does not have."""
 
 _REGISTRY: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")

@@ -1,8 +1,9 @@
 // Shows the data of the server and decides nothing but the layout. All text is inserted as text, never as markup.
 
 import { Chart, clock, percent, span } from "./chart.js";
+import { Stream, request, token } from "./stream.js";
 
-const SILENCE = 15_000, AGAIN = 3_000, HIDDEN = 60_000, LATE = 15;
+const SILENCE = 15_000, AGAIN = 3_000, SOON = 500, HIDDEN = 60_000, LATE = 15;
 const WIDE = matchMedia("(min-width: 860px)");
 const TONES = ["bad", "busy", "good"];
 const $ = (id) => document.getElementById(id);
@@ -10,7 +11,7 @@ const $ = (id) => document.getElementById(id);
 const held = { sources: null, rows: null, detail: null, chosen: undefined, timeline: null };
 const items = new Map();
 const drawn = new Map();
-let source = null, receivedAt = Date.now(), isLost = false, retry = 0, hiding = 0;
+let source = null, receivedAt = Date.now(), isLost = false, lostBecause = "", retry = 0, hiding = 0;
 const chart = new Chart($("chart"), $("readout"));
 
 function make(name, attributes = {}, ...children) {
@@ -34,24 +35,41 @@ function renew(id, data, build) {
 
 // ---- the stream ----------------------------------------------------------------------------------------------------
 
+const TAKE = {
+  sources: (data) => { held.sources = data; showSources(); },
+  rows: takeRows,
+  detail: (data) => { held.detail = data; showDetail(); },
+};
+
 function connect() {
   source?.close();
   clearTimeout(retry);
-  source = new EventSource(held.chosen === null ? "events" : `events?service=${encodeURIComponent(held.chosen)}`);
-  const on = (name, take) => source.addEventListener(name, (event) => {
-    received();
-    take(JSON.parse(event.data));
-  });
-  on("beat", () => {});
-  on("sources", (data) => { held.sources = data; showSources(); });
-  on("rows", takeRows);
-  on("detail", (data) => { held.detail = data; showDetail(); });
-  source.addEventListener("open", received);
-  source.addEventListener("error", () => {
-    lost();
-    if (source.readyState === EventSource.CLOSED) retry = setTimeout(connect, AGAIN);
+  let hasBegun = false;
+  source = new Stream(address(), {
+    opened: () => { showGate(null); received(); },
+    event: (name, data) => { hasBegun = true; received(); TAKE[name]?.(data); },
+    refused: (status, text, takesTokens) => {
+      if (status === 401 || status === 403) return refuse(status, text, takesTokens);
+      lost(text);
+      retry = setTimeout(connect, AGAIN);
+    },
+    // A server for many users ends a stream now and then, and checks the user anew.
+    ended: () => {
+      if (!isServed() || !hasBegun) lost();
+      retry = setTimeout(connect, isServed() && hasBegun ? SOON : AGAIN);
+    },
   });
 }
+
+function address() {
+  const query = new URLSearchParams();
+  const namespace = new URLSearchParams(location.search).get("namespace");
+  if (namespace) query.set("namespace", namespace);
+  if (held.chosen !== null) query.set("service", held.chosen);
+  return query.size ? `events?${query}` : "events";
+}
+
+const isServed = () => Boolean(held.sources?.user);
 
 function received() {
   receivedAt = Date.now();
@@ -61,8 +79,9 @@ function received() {
   }
 }
 
-function lost() {
+function lost(problem = "") {
   isLost = true;
+  lostBecause = problem;
   showSources();
 }
 
@@ -75,21 +94,68 @@ function takeRows(data) {
   if (held.chosen === null && WIDE.matches && held.rows.size) choose(sorted()[0]);
 }
 
+// ---- the user ------------------------------------------------------------------------------------------------------
+
+/** Show what is missing, a sign-in or a right; a page that has data is loaded anew, so that nothing of it stays. */
+function refuse(status, text, takesTokens) {
+  source = null;
+  if (status === 401) token.remove();
+  if (held.rows !== null) return location.reload();
+  showGate({ title: status === 401 ? "Sign in" : "Access denied", text, hasForm: status === 401 && takesTokens });
+}
+
+function showGate(gate) {
+  document.body.classList.toggle("gated", gate !== null);
+  $("gate").hidden = gate === null;
+  $("sign-out").hidden = !token.get() || (gate === null && !isServed());
+  if (gate === null) return;
+  $("gate-title").textContent = gate.title;
+  $("gate-problem").textContent = gate.text;
+  $("sign-in").hidden = !gate.hasForm;
+  $("place").hidden = gate.hasForm;
+  $("user").textContent = "";
+  $("namespace").value = new URLSearchParams(location.search).get("namespace") ?? "";
+  if (gate.hasForm) $("token").focus();
+}
+
+$("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token.set($("token").value.trim());
+  $("token").value = "";
+  connect();
+});
+$("sign-out").addEventListener("click", () => {
+  token.remove();
+  location.reload();
+});
+$("place").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const namespace = $("namespace").value.trim();
+  location.assign(location.pathname + (namespace ? `?${new URLSearchParams({ namespace })}` : ""));
+});
+
 // ---- connection state -----------------------------------------------------------------------------------------------
 
 function showSources() {
   const sources = held.sources;
   document.body.classList.toggle("stale", isLost);
   if (sources !== null) {
+    $("place").hidden = !sources.user;
+    $("user").textContent = sources.user;
+    if (document.activeElement !== $("namespace")) $("namespace").value = sources.namespace ?? "";
+    $("sign-out").hidden = !sources.user || !token.get();
     const where = sources.namespace === null ? "all namespaces" : `namespace ${sources.namespace}`;
     $("scope").textContent = sources.context ? `${sources.context} · ${where}` : where;
     $("feed").className = `feed ${isLost ? "" : sources.eventFeed}`;
-    $("feed").textContent = isLost ? "Not connected" : { live: "Connected to NATS", away: "Polling the API server", connecting: "Connecting to NATS…" }[sources.eventFeed];
+    $("feed").textContent = isLost ? "Not connected" : { live: "Connected to NATS", away: "Polling the API server", off: "Polling the API server", connecting: "Connecting to NATS…" }[sources.eventFeed];
   }
   tick();
   const banners = [];
   if (isLost) {
-    banners.push(["bad", "The dashboard on this machine does not answer.", `Last update: ${clock(receivedAt)}. If it has ended, restart it with: raybus dashboard`]);
+    const last = `Last update: ${clock(receivedAt)}.`;
+    banners.push(lostBecause || isServed()
+      ? ["bad", "The dashboard does not answer.", `${lostBecause || "Retried every few seconds"}. ${last}`]
+      : ["bad", "The dashboard on this machine does not answer.", `${last} If it has ended, restart it with: raybus dashboard`]);
   } else if (sources?.problem) {
     const since = sources.seenAt ? `Last update: ${clock(sources.seenAt)}; retried every few seconds.` : "Retried every few seconds.";
     banners.push(["bad", "The API server cannot be read.", `${sources.problem}${/[.?!]$/.test(sources.problem) ? "" : "."} ${since}`]);
@@ -197,7 +263,7 @@ function showEmpty() {
   const where = scope ? `in namespace ${scope}` : "in any namespace";
   renew("empty", [where, scope], () => [
     make("h2", {}, `No RayService ${where}`),
-    scope
+    scope && !isServed()
       ? make("p", {}, "All namespaces: ", make("code", {}, "raybus dashboard -A"), ". Another namespace: ", make("code", {}, "raybus dashboard -n NAMESPACE"), ".")
       : null,
     make("p", {}, "A RayService appears here when it is applied; to check an installation: ", make("code", {}, "raybus doctor"), "."),
@@ -301,6 +367,11 @@ function cluster(one, row) {
   }
   if (!one.groups.length) lines.push(make("li", { class: "quiet" }, "no pods yet"));
   found.append(make("ul", { class: "pods" }, ...lines));
+  if (held.sources?.hasLogs && one.pods.length) {
+    const button = make("button", { type: "button", "aria-label": `Logs of ${one.name}` }, "Logs");
+    button.addEventListener("click", () => openLogs(held.chosen, one));
+    found.append(make("p", {}, button));
+  }
   if (one.note) found.append(make("p", { class: "small warnish" }, text(one.note)));
   return found;
 }
@@ -320,18 +391,18 @@ function gauge(label, value, mark, description) {
 
 // ---- actions -------------------------------------------------------------------------------------------------------
 
-const TOKEN = "raybus-token", COPIED_FOR = 2_000;
+const COPIED_FOR = 2_000;
 const acted = { key: null, text: "", isDone: true, isPending: false };
 
 /** Keep the token for this tab and out of the address, so that a copied or bookmarked address holds none. */
 function keepToken() {
   const given = new URLSearchParams(location.search).get("token");
   if (given === null) return;
-  sessionStorage.setItem(TOKEN, given);
+  token.set(given);
   history.replaceState(null, "", location.pathname + location.hash);
 }
 
-const mayAct = () => Boolean(held.sources?.hasControls && sessionStorage.getItem(TOKEN));
+const mayAct = () => Boolean(held.sources?.hasControls && (isServed() || token.get()));
 const title = (verb) => verb[0].toUpperCase() + verb.slice(1);
 
 function controls(all) {
@@ -371,14 +442,14 @@ function confirmed(control) {
 async function act(key, { verb, generation }) {
   answered(key, `${title(verb)}…`, { isPending: true });
   try {
-    const answer = await fetch("actions", {
+    const answer = await request("actions", {
       method: "POST",
-      headers: { "Content-Type": "application/json", "Authorization": `Bearer ${sessionStorage.getItem(TOKEN)}` },
+      headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ service: key, verb, generation }),
     });
     answered(key, (await answer.text()).trim(), { isDone: answer.ok });
   } catch (problem) {
-    answered(key, `It is unknown whether ${verb} was performed: the dashboard on this machine does not answer (${problem.message}).`, { isDone: false });
+    answered(key, `It is unknown whether ${verb} was performed: the dashboard does not answer (${problem.message}).`, { isDone: false });
   }
 }
 
@@ -386,6 +457,44 @@ function answered(key, message, { isDone = true, isPending = false }) {
   Object.assign(acted, { key, text: message, isDone, isPending });
   if (held.detail?.row) showDetail();
 }
+
+// ---- logs ----------------------------------------------------------------------------------------------------------
+
+let reading = 0;
+
+function openLogs(service, { name, pods }) {
+  $("logs").dataset.query = new URLSearchParams({ service, cluster: name });
+  $("logs-title").textContent = `Logs of ${name}`;
+  $("logs-pod").replaceChildren(...pods.map((each) => make("option", { value: each }, each)));
+  $("logs").showModal();
+  readLog();
+}
+
+async function readLog() {
+  const query = new URLSearchParams($("logs").dataset.query), number = ++reading;
+  query.set("pod", $("logs-pod").value);
+  $("logs-text").textContent = "";
+  $("logs-note").textContent = "Loading…";
+  let note, log = "";
+  try {
+    const answer = await request(`logs?${query}`);
+    if (answer.ok) {
+      const found = await answer.json();
+      log = found.text;
+      note = [`Container ${found.container}`, found.isCut ? "the last 256 KiB" : "", found.isLate ? "not complete: the log took too long" : ""].filter(Boolean).join(", ");
+    } else note = (await answer.text()).trim();
+  } catch {
+    note = "The dashboard does not answer.";
+  }
+  if (number !== reading) return;
+  $("logs-note").textContent = note;
+  $("logs-text").textContent = log;
+  $("logs-text").scrollTop = $("logs-text").scrollHeight;
+}
+
+$("logs-pod").addEventListener("change", readLog);
+$("logs-again").addEventListener("click", readLog);
+$("logs").addEventListener("close", () => { reading++; $("logs-text").textContent = ""; });
 
 // ---- an upgrade ----------------------------------------------------------------------------------------------------
 
@@ -406,9 +515,27 @@ function showUpgrade(detail) {
   $("upgrade-line").textContent = "";
   if (!timeline) return;
   $("upgrade-line").textContent = `${timeline.old ? `${timeline.old} → ${timeline.new}` : `first cluster ${timeline.new}`}, ${timeline.outcome || "in progress"}, since ${new Date(timeline.began).toLocaleString([], { hour12: false })}`;
-  chart.show(timeline);
-  renew("table", timeline.points, (points) => [table(timeline, points)]);
-  renew("timeline", timeline.lines, (lines) => [...lines].reverse().map((each) => moment(each, Date.parse(timeline.began))));
+  showRange(timeline);
+}
+
+function showRange(timeline) {
+  const part = within(timeline, Number($("range").value));
+  chart.show(part);
+  renew("table", part.points, (points) => [table(part, points)]);
+  renew("timeline", part.lines, (lines) => lines.length
+    ? [...lines].reverse().map((each) => moment(each, Date.parse(timeline.began))) : [make("li", { class: "plain" }, "No event in this range.")]);
+}
+
+/** The last seconds of an upgrade, 0 for all: a value that holds at the beginning of the range is its first point. */
+function within(timeline, seconds) {
+  const from = (timeline.ended ? Date.parse(timeline.ended) : Date.now()) - seconds * 1000;
+  if (!seconds || Date.parse(timeline.began) >= from) return timeline;
+  const began = new Date(from).toISOString(), isIn = (each) => Date.parse(each.at) >= from;
+  const before = timeline.points.filter((each) => !isIn(each)).at(-1);
+  return {
+    ...timeline, began, lines: timeline.lines.filter(isIn),
+    points: [...(before ? [{ ...before, at: began }] : []), ...timeline.points.filter(isIn)],
+  };
 }
 
 function moment(line, began) {
@@ -456,6 +583,7 @@ function showReceipt(receipt) {
 
 $("filter").addEventListener("input", () => held.rows && showList());
 $("upgrade-select").addEventListener("change", (event) => { held.timeline = event.target.value; if (held.detail?.row) showUpgrade(held.detail); });
+$("range").addEventListener("change", () => { if (held.detail?.row) showUpgrade(held.detail); });
 addEventListener("hashchange", follow);
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);
@@ -467,6 +595,7 @@ setInterval(() => {
   if (source !== null && !isLost && Date.now() - receivedAt > SILENCE) { lost(); connect(); }
   tick();
   const timeline = chart.timeline;
-  if (timeline && !timeline.ended && !document.hidden) chart.draw();
+  if (!timeline || timeline.ended || document.hidden) return;
+  if (Number($("range").value) && held.detail?.row) showUpgrade(held.detail); else chart.draw();
 }, 1000);
 follow();

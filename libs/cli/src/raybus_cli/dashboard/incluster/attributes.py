@@ -1,0 +1,105 @@
+"""Attributes of a request to the API server, as its authorizer names them: derived from method, path and query; pure.
+
+Only the canonical form of a path is accepted, as `common.kube.resources` builds it. A dot segment, an empty segment, a percent
+sign or a query inside the path could mean another object to the API server than to this parser, so such a path is refused.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from common import errors
+
+SHOWN: Final = 100
+"""Characters of a refused path that a message repeats."""
+VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+OF_COLLECTIONS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+NAMESPACES: Final = "namespaces"
+PROXY: Final = "proxy"
+AMBIGUOUS: Final = frozenset({"watch", PROXY, "status", "finalize"})
+"""What the API server reads as a verb of old, or as a subresource of a namespace, in the place of a resource."""
+TRUE: Final = frozenset({"1", "true", "True", "TRUE", "t", "T"})
+"""Values that Kubernetes reads as true."""
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9])?")
+_TAIL: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?")
+"""A segment behind `proxy/`, which a Service answers."""
+_VERSION: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
+
+
+class Unparsable(errors.Forbidden):
+    """The path is not one that this parser derives attributes from."""
+
+
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a SubjectAccessReview is about."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    version: str = "v1"
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return the request as messages name it, such as `list rayservices in namespace a`."""
+        what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        named = f"{what} {self.name}" if self.name else what
+        return f"{self.verb} {named} in {f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
+
+
+def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Attributes:
+    """Return the attributes of a request; raise `Unparsable` for a path, a method or a query without certain ones."""
+    group, version, rest = _group(path)
+    tail: list[str] = []
+    if PROXY in rest[2:]:
+        at = rest.index(PROXY, 2) + 1
+        rest, tail = rest[:at], rest[at:]
+    if tail and tail[-1] == "":  # Ray's paths end with a slash
+        tail.pop()
+    if not all(map(_SEGMENT.fullmatch, rest)) or not all(map(_TAIL.fullmatch, tail)):
+        raise _unparsable(path)
+    namespace = ""
+    if rest[0] == NAMESPACES and len(rest) > 1:
+        namespace, rest = rest[1], rest[2:] or rest
+    if len(rest) > 3 or rest[0] in AMBIGUOUS:
+        raise _unparsable(path)
+    resource, name, subresource = (*rest, "", "")[:3]
+    return Attributes(
+        verb=_verb(method, path, query or {}, has_name=bool(name)),
+        group=group,
+        version=version,
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
+
+
+def _group(path: str) -> tuple[str, str, list[str]]:
+    """Return group, version and the segments behind them; a path without a resource is none that this program requests."""
+    match path.split("/"):
+        case ["", "api", "v1", *rest] if rest:
+            return "", "v1", rest
+        case ["", "apis", group, version, *rest] if rest and _SEGMENT.fullmatch(group) and _VERSION.fullmatch(version):
+            return group, version, rest
+        case _:
+            raise _unparsable(path)
+
+
+def _verb(method: str, path: str, query: Mapping[str, str], *, has_name: bool) -> str:
+    verb = (VERBS if has_name else OF_COLLECTIONS).get(method)
+    if verb is None:
+        raise _unparsable(f"{method} {path}")
+    if "watch" in query:
+        if method != "GET" or query["watch"] not in TRUE:
+            raise _unparsable(f"{method} {path}?watch")
+        return "watch"
+    return verb
+
+
+def _unparsable(path: str) -> Unparsable:
+    shown = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
+    return Unparsable(f"the request {msgspec.json.encode(shown).decode()} is refused: its object cannot be determined")

@@ -1,0 +1,83 @@
+"""Authentication of each request: by the headers of a proxy that shows the common secret, or by a bearer token; never anonymous."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from common import errors
+from common.clock import steady
+from raybus_cli.dashboard.incluster import identity
+from raybus_cli.dashboard.incluster.identity import Headers, Identity, ProxyHeaders, Unauthenticated
+
+SHORTEST_SECRET: Final = 32
+"""Bytes; `openssl rand -hex 32` writes 64."""
+REREAD_SECONDS: Final = 10.0
+"""After which the file of the secret is read again, so that a replaced one is used without a restart."""
+
+
+class Tokens(Protocol):
+    """Reviews of tokens."""
+
+    async def authenticate(self, token: str) -> Identity:
+        """Return the user of a token; raise `Unauthenticated` for another one."""
+        ...
+
+
+class SecretFile:
+    """The secret of the proxy, in a mounted file."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = steady) -> None:
+        self._path = path
+        self._now = now
+        self._read_at = now()
+        self._secret = self._read()
+
+    def secret(self) -> bytes:
+        """Return the secret; raise `InvalidSpec` when there is none any more."""
+        if self._now() - self._read_at >= REREAD_SECONDS:
+            self._secret, self._read_at = self._read(), self._now()
+        return self._secret
+
+    def _read(self) -> bytes:
+        try:
+            found = self._path.read_bytes().strip()
+        except OSError as problem:
+            raise errors.InvalidSpec(
+                f"--proxy-secret-file {self._path}: cannot be read: {problem.strerror}"
+            ) from problem
+        if len(found) < SHORTEST_SECRET:
+            raise errors.InvalidSpec(
+                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least {SHORTEST_SECRET} are needed:"
+                " openssl rand -hex 32"
+            )
+        return found
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """An authenticating proxy."""
+
+    headers: ProxyHeaders
+    secret: SecretFile
+
+
+class Authentication(msgspec.Struct, frozen=True, kw_only=True):
+    """The accepted credentials; None for those that are not."""
+
+    tokens: Tokens | None = None
+    proxy: Proxy | None = None
+
+    async def authenticate(self, headers: Headers) -> Identity:
+        """Return the user of a request; raise `Unauthenticated`, or `Refused`."""
+        if self.proxy is not None:
+            try:
+                secret = self.proxy.secret.secret()
+            except errors.InvalidSpec as problem:
+                raise errors.Unavailable("the secret of the proxy cannot be read") from problem
+            found = self.proxy.headers.identity(headers, secret)
+            if found is not None:
+                return found
+        if self.tokens is not None and (token := identity.bearer(headers)) is not None:
+            return await self.tokens.authenticate(token)
+        raise Unauthenticated("sign in with a token" if self.tokens else "open this page through its proxy")

@@ -1,0 +1,230 @@
+"""`raybus dashboard serve`: the options, and the life of the server in a Pod."""
+
+import asyncio
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from common import errors
+from common.kube import rest_config
+from common.kube.client import KubeClient
+from common.kube.rest_config import RestConfig
+from common.observability import health, logging
+from raybus_cli import stopping
+from raybus_cli.access import problems, session
+from raybus_cli.access.session import USER_AGENT
+from raybus_cli.completion.places import ContextOption, KubeconfigOption
+from raybus_cli.dashboard.board import EventFeed
+from raybus_cli.dashboard.incluster import events, guarded, server
+from raybus_cli.dashboard.incluster.authentication import Authentication, Proxy, SecretFile
+from raybus_cli.dashboard.incluster.identity import Identity, ProxyHeaders
+from raybus_cli.dashboard.incluster.reviews import Reviews
+from raybus_cli.dashboard.incluster.server import Service
+from raybus_cli.dashboard.incluster.sessions import Sessions
+from raybus_cli.dashboard.polling import Connect
+from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
+from raybus_cli.events.run import Way
+
+NAME: Final = "dashboard"
+PORT: Final = 8443
+HEALTH_PORT: Final = 8080
+REREAD_SECONDS: Final = 60.0
+"""How often a replaced certificate is used for new connections."""
+HEADERS: Final = ProxyHeaders()
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """The options."""
+
+    address: str
+    port: int
+    health_port: int
+    certificate: tuple[Path, Path] | None
+    """The files of the certificate and of its key; None serves without TLS."""
+    audiences: tuple[str, ...]
+    reviews_tokens: bool
+    proxy: Proxy | None
+    allows_actions: bool
+    namespace: str | None
+    events: Way | None
+    """The way to NATS; None without upgrade events."""
+
+
+def serve(
+    address: Annotated[str, typer.Option(help="Address to listen on; '::' for IPv6.")] = "0.0.0.0",  # noqa: S104  (a pod)
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page.")] = PORT,
+    health_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /healthz, /readyz.")] = HEALTH_PORT,
+    tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate, PEM.")] = None,
+    tls_private_key_file: Annotated[Path | None, typer.Option(help="Key of the certificate, PEM.")] = None,
+    plain_http: Annotated[bool, typer.Option("--plain-http", help="Serve without TLS, behind a sidecar.")] = False,
+    token_review: Annotated[bool, typer.Option(help="Accept bearer tokens that Kubernetes accepts.")] = True,
+    audience: Annotated[
+        list[str] | None, typer.Option(help="Audience of tokens; may repeat. Default: the API server's.")
+    ] = None,
+    proxy_secret_file: Annotated[
+        Path | None, typer.Option(help="Secret of an authenticating proxy; its headers are accepted with it.")
+    ] = None,
+    proxy_user_header: Annotated[str, typer.Option(help="Header with the user.")] = HEADERS.user,
+    proxy_groups_header: Annotated[str, typer.Option(help="Header with the groups.")] = HEADERS.groups,
+    proxy_secret_header: Annotated[str, typer.Option(help="Header with the secret.")] = HEADERS.secret,
+    proxy_user_prefix: Annotated[str, typer.Option(help="Prefix of users in Kubernetes, as oidc:.")] = "",
+    proxy_group_prefix: Annotated[str, typer.Option(help="Prefix of groups in Kubernetes.")] = "",
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="Let users perform the verbs that they have the right to.")
+    ] = False,
+    nats: NatsOption = None,
+    nats_credentials: NatsCredentialsOption = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Namespace shown at first; default: all.")
+    ] = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Serve the page in a Pod, to many users, each with their own rights in Kubernetes; read-only without --allow-actions.
+
+    Users sign in with a bearer token, checked by a TokenReview, or through an authenticating proxy. Each request to the
+    API server is preceded by a SubjectAccessReview for the user. deploy/components/dashboard installs it.
+
+    Examples:
+    $ raybus dashboard serve --tls-cert-file t.crt --tls-private-key-file t.key
+    $ raybus dashboard serve --plain-http --port 3100 -n serving --allow-actions
+    """
+    place = session.where(kubeconfig, context, namespace)
+    try:
+        choices = Choices(
+            address=address,
+            port=port,
+            health_port=health_port,
+            certificate=_certificate(tls_cert_file, tls_private_key_file, is_plain=plain_http),
+            audiences=tuple(audience or ()),
+            reviews_tokens=token_review,
+            proxy=None
+            if proxy_secret_file is None
+            else Proxy(
+                ProxyHeaders(
+                    user=proxy_user_header,
+                    groups=proxy_groups_header,
+                    secret=proxy_secret_header,
+                    user_prefix=proxy_user_prefix,
+                    group_prefix=proxy_group_prefix,
+                ),
+                SecretFile(proxy_secret_file),
+            ),
+            allows_actions=allow_actions,
+            namespace=namespace,
+            events=events.way(nats, nats_credentials, os.environ, place),
+        )
+        if not token_review and proxy_secret_file is None:
+            raise errors.InvalidSpec("--no-token-review needs --proxy-secret-file: there is no anonymous access")
+        config = asyncio.run(rest_config.load(kubeconfig=place.kubeconfig, context=place.context))
+    except errors.RaybusError as problem:
+        session.fail(problem)
+    logging.configure(NAME, level=os.environ.get("RAYBUS_LOG_LEVEL", "INFO"))
+    logging.silence(
+        "aiohttp.server"
+    )  # it writes a traceback for each malformed request of anybody; ours are logged by the server
+    try:
+        asyncio.run(_run(choices, config))
+    except BaseExceptionGroup as met:
+        problem = problems.first(met)
+        if isinstance(problem, errors.RaybusError):
+            session.fail(problem)
+        if not isinstance(problem, stopping.Stopped):
+            raise
+    except errors.RaybusError as problem:
+        session.fail(problem)
+
+
+def _certificate(cert: Path | None, key: Path | None, *, is_plain: bool) -> tuple[Path, Path] | None:
+    """Return the files of the certificate; raise `InvalidSpec` for options that contradict each other."""
+    if is_plain:
+        if cert is not None or key is not None:
+            raise errors.InvalidSpec("--plain-http and --tls-cert-file exclude each other: choose one")
+        return None
+    if cert is None or key is None:
+        raise errors.InvalidSpec(
+            "--tls-cert-file and --tls-private-key-file are needed, since tokens pass this connection; --plain-http serves"
+            " without TLS, behind a sidecar of the same Pod"
+        )
+    return cert, key
+
+
+def _listen(choices: Choices) -> socket.socket:
+    family = socket.AF_INET6 if ":" in choices.address else socket.AF_INET
+    try:
+        return socket.create_server(
+            (choices.address, choices.port), family=family, dualstack_ipv6=choices.address == "::", backlog=128
+        )
+    except OSError as problem:
+        raise errors.Terminal(f"port {choices.port} of {choices.address}: {problem.strerror}") from problem
+
+
+def _tls(files: tuple[Path, Path]) -> ssl.SSLContext:
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    found.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(found, files)
+    return found
+
+
+def _load(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
+    try:
+        tls.load_cert_chain(*files)
+    except (OSError, ssl.SSLError) as problem:
+        raise errors.InvalidSpec(
+            f"--tls-cert-file {files[0]} and --tls-private-key-file {files[1]}: they cannot be used: {problem.strerror or problem}"
+        ) from problem
+
+
+async def _reload(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
+    """Use a replaced certificate for new connections; one that cannot be used leaves the last one."""
+    while True:
+        await asyncio.sleep(REREAD_SECONDS)
+        try:
+            _tls(files)
+        except errors.InvalidSpec:
+            continue
+        _load(tls, files)
+
+
+async def _run(choices: Choices, config: RestConfig) -> None:
+    """Serve until a signal; raise an exception group with `Stopped` or the error."""
+    own = KubeClient(config, user_agent=USER_AGENT)
+    reviews = Reviews(own, choices.audiences)
+
+    def connect_as(identity: Identity) -> Connect:
+        async def connect() -> KubeClient:
+            return guarded.client(config, identity, reviews)
+
+        return connect
+
+    feed = EventFeed.OFF if choices.events is None else EventFeed.CONNECTING
+    service = Service(
+        authentication=Authentication(tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy),
+        rights=reviews,
+        sessions=Sessions(connect_as, has_controls=choices.allows_actions, event_feed=feed),
+        connect=connect_as,
+        allows_actions=choices.allows_actions,
+        namespace=choices.namespace,
+    )
+    tls = None if choices.certificate is None else _tls(choices.certificate)
+    try:
+        async with asyncio.TaskGroup() as group, server.serving(_listen(choices), tls, service) as address:
+            if tls is not None and choices.certificate is not None:
+                group.create_task(_reload(tls, choices.certificate))
+            group.create_task(health.serve(choices.health_port, live=_well, ready=_well))
+            group.create_task(stopping.wait())
+            if choices.events is not None:
+                group.create_task(events.listener(choices.events, service.sessions).listen())
+            typer.echo(address)
+            await asyncio.Event().wait()
+    finally:
+        await own.close()
+
+
+def _well() -> str | None:
+    return None

@@ -1,0 +1,96 @@
+"""Identity of a request's user: from the headers of an authenticating proxy, or the token for a TokenReview; pure.
+
+A proxy's headers count only with the secret that the proxy and this program share. Users and groups of Kubernetes itself (`system:`)
+never come from headers: the proxy authenticates people, and `system:masters` may do everything.
+"""
+
+import hmac
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+SYSTEM: Final = "system:"
+ANONYMOUS: Final = "system:anonymous"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+LONGEST_NAME: Final = 256
+MOST_GROUPS: Final = 200
+LONGEST_TOKEN: Final = 8192
+_BEARER: Final = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]+=*)")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Unauthenticated(Exception):
+    """The request has no valid credentials (401)."""
+
+
+class Refused(Exception):
+    """The credentials are valid, but not accepted (403)."""
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """A user, as a TokenReview returns it and a SubjectAccessReview takes it."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Headers(Protocol):
+    """The headers of a request."""
+
+    def getall(self, key: str, default: Sequence[str]) -> Sequence[str]:
+        """Return all values of a header."""
+        ...
+
+
+class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    """The headers of an authenticating proxy, and the prefixes under which Kubernetes knows its users and groups."""
+
+    user: str = "X-Forwarded-User"
+    groups: str = "X-Forwarded-Groups"
+    secret: str = "X-Raybus-Proxy-Secret"  # noqa: S105  (the name of a header)
+    user_prefix: str = ""
+    group_prefix: str = ""
+
+    def identity(self, headers: Headers, secret: bytes) -> Identity | None:
+        """Return the user that the proxy names, None without the proxy's secret header; raise for one that does not count."""
+        given = headers.getall(self.secret, ())
+        if not given:
+            return None
+        # A text of a header may hold any bytes; the comparison takes the same time wherever the first difference is.
+        if len(given) != 1 or not hmac.compare_digest(given[0].encode(errors="surrogateescape"), secret):
+            raise Unauthenticated(f"{self.secret} is not the secret of the proxy")
+        users = headers.getall(self.user, ())
+        if len(users) != 1 or not users[0].strip():
+            raise Unauthenticated(f"{self.user}: expected one user, the request has {len(users)} of this header")
+        groups = [each.strip() for line in headers.getall(self.groups, ()) for each in line.split(",")]
+        return self._checked(users[0].strip(), tuple(dict.fromkeys(each for each in groups if each)))
+
+    def _checked(self, user: str, groups: tuple[str, ...]) -> Identity:
+        found = Identity(
+            user=self.user_prefix + user, groups=tuple(self.group_prefix + each for each in groups[: MOST_GROUPS + 1])
+        )
+        names = (user, *groups, found.user, *found.groups)
+        if any(each.lower().startswith(SYSTEM) for each in names):
+            raise Refused(f"a user or a group that begins with {SYSTEM} is not accepted from a proxy")
+        if len(groups) > MOST_GROUPS:
+            raise Refused(f"{self.groups}: more than {MOST_GROUPS} groups")
+        if any(len(each) > LONGEST_NAME or _CONTROL.search(each) for each in names):
+            raise Refused(
+                f"{self.user} or {self.groups}: a name is longer than {LONGEST_NAME} or has control characters"
+            )
+        return found
+
+
+def bearer(headers: Headers) -> str | None:
+    """Return the bearer token of a request, None without the header; raise for a header that is not exactly one token."""
+    given = headers.getall("Authorization", ())
+    if not given:
+        return None
+    found = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
+    if found is None or len(found[1]) > LONGEST_TOKEN:
+        raise Unauthenticated("Authorization: expected 'Bearer TOKEN'")
+    return found[1]

@@ -1,0 +1,31 @@
+"""Bounds of what users occupy: so many places for each user, and for all; pure."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Generator
+
+from common import errors
+
+
+class Places:
+    """The occupied places of one kind."""
+
+    def __init__(self, what: str, *, each: int, total: int) -> None:
+        self._what = what
+        self._each = each
+        self._total = total
+        self._taken: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def taken(self, user: str) -> Generator[None]:
+        """Occupy a place for the length of a block; raise `Throttled` when the user, or all, have too many."""
+        if self._taken[user] >= self._each:
+            raise errors.Throttled(f"you have {self._each} {self._what} open: close one")
+        if self._taken.total() >= self._total:
+            raise errors.Throttled(f"all {self._total} {self._what} of this dashboard are taken: try again later")
+        self._taken[user] += 1
+        try:
+            yield
+        finally:
+            self._taken[user] -= 1
+            self._taken += Counter()

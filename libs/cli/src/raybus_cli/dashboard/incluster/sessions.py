@@ -1,0 +1,137 @@
+"""Sessions: what one user sees of one namespace, read with this user's rights; all pages of this user and namespace share it.
+
+No session shows what another one has read. A session without a page ends after a while, or when its place is needed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Final
+
+import structlog
+
+from common import errors
+from common.clock import steady
+from raybus_cli.dashboard.board import Board, EventFeed, Sources
+from raybus_cli.dashboard.history import EventLog, History
+from raybus_cli.dashboard.incluster.identity import Identity
+from raybus_cli.dashboard.polling import Connect, Poller
+
+log = structlog.get_logger()
+
+MOST: Final = 100
+MOST_OF_A_USER: Final = 4
+UNUSED_SECONDS: Final = 30.0
+EXPIRY_SECONDS: Final = 5.0
+"""How often unused sessions are ended."""
+Key = tuple[Identity, str | None]
+
+
+class Session:
+    """A board, and the polls that fill it."""
+
+    def __init__(self, key: Key, connect: Connect, sources: Sources, events: EventLog) -> None:
+        self.identity, namespace = key
+        self.board = Board(sources)
+        self.unused_since = steady()
+        self._poller = Poller(connect, namespace, self.board, History(events))
+        self._task: asyncio.Task[None] | None = None
+        self.has_ended = False
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to poll."""
+        self._task = group.create_task(self._run())
+
+    def end(self) -> None:
+        """Stop to poll; its pages end."""
+        self.has_ended = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        """Poll until cancelled; an error ends this session, and no other one."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._poller.follow_list())
+                group.create_task(self._poller.follow_details())
+        except Exception as problem:  # its pages reconnect, and get a new session
+            log.exception("a session of the dashboard failed", user=self.identity.user, error=str(problem))
+        finally:
+            self.has_ended = True
+            await self._poller.close()
+
+
+class Sessions:
+    """The sessions of all users."""
+
+    def __init__(self, connect: Callable[[Identity], Connect], *, has_controls: bool, event_feed: EventFeed) -> None:
+        self._connect = connect
+        self._has_controls = has_controls
+        self._feed = (event_feed, "")
+        self._sessions: dict[Key, Session] = {}
+        self.events: Final = EventLog(self.request_read, lambda: self.set_feed(EventFeed.LIVE))
+
+    @contextlib.contextmanager
+    def page(self, group: asyncio.TaskGroup, key: Key, chosen: str | None) -> Generator[Session]:
+        """Yield the session of a user and namespace for a page; raise `Throttled` when there are too many."""
+        session = self._of(group, key)
+        with session.board.page(chosen):
+            yield session
+        session.unused_since = steady()
+
+    def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
+        """Show on all boards whether events arrive."""
+        self._feed = (event_feed, problem)
+        for each in self._sessions.values():
+            each.board.set_feed(event_feed, problem)
+
+    def request_read(self, key: str) -> None:
+        """Request a read of a RayService, which has changed, where it is shown."""
+        for each in self._sessions.values():
+            each.board.request_read(key)
+
+    async def expire(self) -> None:
+        """End unused sessions until cancelled."""
+        while True:
+            await asyncio.sleep(EXPIRY_SECONDS)
+            for key, each in list(self._sessions.items()):
+                if each.has_ended or (not each.board.pages and steady() - each.unused_since > UNUSED_SECONDS):
+                    self._end(key)
+
+    def end(self) -> None:
+        """End all sessions."""
+        for key in list(self._sessions):
+            self._end(key)
+
+    def _of(self, group: asyncio.TaskGroup, key: Key) -> Session:
+        found = self._sessions.get(key)
+        if found is not None and not found.has_ended:
+            return found
+        identity, namespace = key
+        own = [each for each in self._sessions if each[0].user == identity.user]
+        if len(own) >= MOST_OF_A_USER:
+            self._make_room(own, f"you have pages of {MOST_OF_A_USER} namespaces open: close one")
+        if len(self._sessions) >= MOST:
+            self._make_room(list(self._sessions), f"{MOST} users have pages open: try again later")
+        feed, problem = self._feed
+        sources = Sources(
+            namespace=namespace,
+            event_feed=feed,
+            feed_problem=problem,
+            has_controls=self._has_controls,
+            has_logs=True,
+            user=identity.user,
+        )
+        made = self._sessions[key] = Session(key, self._connect(identity), sources, self.events)
+        made.start(group)
+        return made
+
+    def _make_room(self, keys: list[Key], problem: str) -> None:
+        """End the session that has been unused for the longest time."""
+        unused = [each for each in keys if not self._sessions[each].board.pages]
+        if not unused:
+            raise errors.Throttled(problem)
+        self._end(min(unused, key=lambda each: self._sessions[each].unused_since))
+
+    def _end(self, key: Key) -> None:
+        self._sessions.pop(key).end()

@@ -1,0 +1,86 @@
+"""What the page's servers have in common: the files of the page, the headers of each answer, the stream of events.
+
+The page may load nothing but itself, and turn no text into markup or script.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from typing import Final
+
+from aiohttp import web
+
+from raybus_cli.dashboard.board import Board
+from raybus_cli.dashboard.feed import BEAT, Feed
+
+FILES: Final = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/stream.js": ("stream.js", "text/javascript"),
+    "/chart.js": ("chart.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+EVENT_STREAM: Final = {**HEADERS, "Content-Type": "text/event-stream"}
+KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""NAMESPACE/RAYSERVICE."""
+KEY_EXPECTED: Final = "service: expected NAMESPACE/RAYSERVICE, such as default/chat"
+EVENTS: Final = "/events"
+ACTIONS: Final = "/actions"
+LOGS: Final = "/logs"
+LARGEST: Final = 4096
+"""Bytes of a request."""
+BEAT_SECONDS: Final = 5.0
+LULL: Final = 0.2
+"""Seconds between two batches of changes, so that a page is not flooded."""
+Check = Callable[[], Awaitable[bool]]
+"""Returns whether the selected RayService may be shown; raises what ends the stream."""
+
+
+def plain(status: int, text: str, **headers: str) -> web.Response:
+    """Return an answer of one line."""
+    return web.Response(status=status, text=f"{text}\n", headers=headers)
+
+
+async def file(request: web.Request) -> web.Response:
+    """Answer with a file of the page."""
+    name, kind = FILES[request.path]
+    body = resources.files("raybus_cli.dashboard").joinpath("page", name).read_bytes()
+    return web.Response(body=body, content_type=kind, charset="utf-8")
+
+
+def add_files(app: web.Application) -> None:
+    """Serve the files of the page."""
+    for path in FILES:
+        app.router.add_get(path, file, allow_head=False)
+
+
+async def send(
+    response: web.StreamResponse, board: Board, feed: Feed, is_over: Callable[[], bool], check: Check
+) -> None:
+    """Send the state and its changes until it is over; each time the check comes first."""
+    version = -1
+    while not is_over():
+        try:
+            async with asyncio.timeout(BEAT_SECONDS):
+                version = await board.changed_since(version)
+        except TimeoutError:
+            await response.write(BEAT)
+        has_detail = await check()
+        if changes := feed.changes(has_detail=has_detail):
+            await response.write(changes)
+        await asyncio.sleep(LULL)

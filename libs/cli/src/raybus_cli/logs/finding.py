@@ -1,0 +1,78 @@
+"""Finds the logs that are wanted: reads the objects that name the cluster, its pods, or the replicas of Serve."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from common import errors, labels
+from common.api.core import Pod
+from common.api.meta import Items
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.kube.client import KubeClient
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
+from common.ray import owner
+from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
+from common.ray.view import dashboard_service
+from raybus_cli.access import problems
+from raybus_cli.logs import gone, replicas, selection
+from raybus_cli.logs.selection import Choice, Extent, Log
+from raybus_cli.reading import reader
+from raybus_cli.reading.kinds import Target
+
+DECLARATIVE: Final = {"api_type": "declarative"}
+Report = Callable[[str], None]
+"""Receives what the user should know about the choice."""
+
+
+async def find(
+    kube: KubeClient, namespace: str, target: Target, choice: Choice, extent: Extent, *, report: Report
+) -> list[Log]:
+    """Return the wanted logs, at least one; raise `Rejected` when there is none, or when there are too many."""
+    name = target.name
+    if target.resource is RAY_SERVICE:
+        name = await _cluster_of(kube, namespace, target, choice, report)
+    if choice.is_of_serve or target.resource is RAY_CLUSTER:
+        cluster = await _there(kube, namespace, name)
+        if choice.is_of_serve:
+            return await _of_serve(kube, namespace, dashboard_service(cluster), choice, extent)
+    body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: name}))
+    pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
+    return selection.logs(namespace, pods, choice, extent)
+
+
+async def _cluster_of(kube: KubeClient, namespace: str, target: Target, choice: Choice, report: Report) -> str:
+    service, known = await reader.service(kube, namespace, target.name), list[str]()
+    if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
+        body = await kube.list(RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name)))
+        known = [each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items]
+        if choice.cluster not in known and (problem := gone.problem(choice.cluster or "", [service])) is not None:
+            raise problem
+    name = selection.cluster(service, choice.cluster, known)
+    if choice.cluster is None and name != service.status.active_service_status.ray_cluster_name:
+        report(f"no cluster is active yet; these are the logs of the pending one, {name}")
+    return name
+
+
+async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
+    """Read a RayCluster; of one that is gone, raise since when, where a RayService knows it."""
+    try:
+        return await reader.cluster(kube, namespace, name)
+    except problems.NoSuchObject as problem:
+        services: list[RayService] = []
+        with contextlib.suppress(errors.RaybusError):
+            services = await reader.listed(kube, RAY_SERVICE, RayService, namespace, "")
+        raise gone.problem(name, services) or problem from problem
+
+
+async def _of_serve(kube: KubeClient, namespace: str, service: str, choice: Choice, extent: Extent) -> list[Log]:
+    path = SERVICE.proxy(namespace, service, replicas.PORT, APPLICATIONS)
+    try:
+        body = await kube.request("GET", path, query=DECLARATIVE, most=LARGEST_STATUS)
+    except (errors.NotFound, errors.Unavailable) as problem:
+        raise errors.Rejected(
+            f"the dashboard at {service} cannot be reached through the API server: {problem}; is the head ready? Its log: --head"
+        ) from problem
+    return selection.bounded(replicas.logs(replicas.decode(body), namespace, service, choice, extent))

@@ -71,6 +71,9 @@ TEXTS = {
     "explain": "One finding for each cause: its evidence, the remedy, a command to copy, and the section of [troubleshooting](troubleshooting.md) about it. "
     "Events that the present state of a pod contradicts are omitted. `-o json` has the fields `code`, `message`, `evidence`, `remedy`, `command` and `anchor`.",
     "dashboard": "[The dashboard page](dashboard.md) describes its contents and data sources.",
+    "policy": "`lint` holds an [UpgradePolicy](reference/upgrade-policy.md) to the rules of the API server, without a cluster. `try` evaluates its gates with "
+    "the requests that the nodes of a RayService have counted since they began, which an upgrade counts from its own begin; pods without metrics are "
+    "left out, and named on standard error.",
     "doctor": "A category for each part, a mark for each check: `√` passed, `‼` warning, `×` failed, `?` unknown (`+`, `!`, `x`, `?` where the output "
     "is not UTF-8). A warning and a failure have a remedy and a page of this documentation. Only a failure yields exit code 1. In JSON each "
     "check has `name`, `state`, `text`, `remedy`, `category` and `hint`.",
@@ -80,8 +83,8 @@ TEXTS = {
     "version": "",
 }
 """Text of each verb in addition to its help."""
-INNER = {"migrate": ["check"], "set": ["image"]}
-"""Verbs that are followed by another argument."""
+INNER = {"migrate": ["check"], "set": ["image"], "policy": ["lint", "try"]}
+"""Verbs that are followed by another one."""
 SHOWN = {
     "get": [
         ("raybus get rayservice demo", "tree-in-steps.txt"),
@@ -100,14 +103,18 @@ SHOWN = {
     "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
+    "policy": [
+        ("raybus policy lint careful.yaml", "policy-lint.txt"),
+        ("raybus policy try careful --service demo", "policy-try.txt"),
+    ],
     "doctor": [("raybus doctor", "doctor.txt"), ("raybus doctor --pre", "doctor-pre.txt")],
     "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
 """Commands and what they print, as recorded by the tests."""
 
 
-def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    command_line = [verb, *INNER.get(verb, ()), "--help"]
+def _help(*verbs: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    command_line, verb = [*verbs, "--help"], verbs[0]
     for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
@@ -119,7 +126,8 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     parts = [f"## raybus {verb}\n"]
     if TEXTS[verb]:
         parts.append(f"{TEXTS[verb]}\n")
-    parts.append(f"```text\n{_help(verb, monkeypatch)}\n```\n")
+    inner = [[verb, each] for each in INNER.get(verb, [])] or [[verb]]
+    parts += [f"```text\n{_help(*each, monkeypatch=monkeypatch)}\n```\n" for each in inner]
     for command, file in SHOWN.get(verb, []):
         parts.append(f"```console\n$ {command}\n{(RECORDED / file).read_text().strip()}\n```\n")
     return "\n".join(parts)

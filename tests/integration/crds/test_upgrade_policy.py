@@ -8,13 +8,11 @@ import pytest
 from common.api.opaque import Json
 from common.upgrade import policy as upgrade_policy
 from integration.crds.conftest import Kubectl
-from support.builders.upgrade_policy import CAREFUL, ILLEGAL, LEGAL, a_policy
+from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, a_policy
 
 pytestmark = [pytest.mark.integration]
 
-_REFUSAL = re.compile(
-    r'^The UpgradePolicy "case-(\d+)" is invalid: ((?:.*\n?)*?)(?=^The UpgradePolicy|\Z)', re.MULTILINE
-)
+_REFUSAL = re.compile(r'"case-(\d+)" is invalid: (.*?)(?="case-\d+" is invalid|\Z)', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +20,7 @@ def refusals(kubectl: Kubectl) -> dict[int, str]:
     """Create every illegal policy in one request each, and return the messages."""
     objects = [a_policy(f"case-{number}", spec) for number, (spec, _) in enumerate(ILLEGAL.values())]
     done = kubectl.run("create", "-f", "-", obj={"apiVersion": "v1", "kind": "List", "items": objects})
+    assert "created" not in done.stdout
     return {int(found[1]): found[2] for found in _REFUSAL.finditer(done.stderr)}
 
 
@@ -48,11 +47,15 @@ def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
     assert 'unknown field "spec.bakes"' in done.stderr
 
 
-def test_kubectl_get_shows_steps_gates_bake_and_age(kubectl: Kubectl) -> None:
-    kubectl.ok("apply", "-f", "-", obj=a_policy("shown", CAREFUL))
+def test_kubectl_get_shows_bake_and_age_and_wide_steps_and_gates(kubectl: Kubectl) -> None:
+    kubectl.ok("apply", "-f", "-", obj=a_policy("shown", {**CAREFUL, "gates": [GATE]}))
     header, row = kubectl.ok("get", "up", "shown").splitlines()
+    assert (header.split(), row.split()[:2]) == (["NAME", "BAKE", "AGE"], ["shown", "15m"])
+    header, row = kubectl.ok("get", "up", "shown", "-o", "wide").splitlines()
     assert header.split() == ["NAME", "STEPS", "GATES", "BAKE", "AGE"]
-    assert row.split()[:4] == ["shown", "", "", "15m"]
+    steps, gates = (msgspec.json.decode(each) for each in row.split()[1:3])
+    assert steps == CAREFUL["steps"]
+    assert gates == [{**GATE, "minRequests": 100}]
 
 
 def test_the_status_is_a_subresource_with_conditions(kubectl: Kubectl) -> None:

@@ -45,7 +45,7 @@ TEXTS = {
     "which includes defaults and admission rules. It tests each field separately against the cluster spec hash. "
     "`--max-surge`, `--step`, `--interval` and `--max-unavailable` test other values. The time covers the traffic without delays; pods and images "
     "take additional time. Peaks during an upgrade in steps assume that Ray's autoscaler frees nodes in time; the figure in "
-    "parentheses applies if it does not.",
+    "parentheses applies if it does not. With an [UpgradePolicy](reference/upgrade-policy.md) its steps, gates and shortest duration follow.",
     "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it. "
     "`serveConfigV2` is checked with the schema of Ray Serve; there an unknown field is advice, because Serve ignores it.",
     "pause": "[Upgrade controls](upgrade-controls.md) describes each control. `pause`, `resume`, `promote`, `abort`, `retry` and `undo` accept several "

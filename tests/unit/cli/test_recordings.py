@@ -133,7 +133,7 @@ class Server(FakeKube):
             body["metadata"] |= {"name": name, "namespace": namespace}
             self.put(RAY_SERVICE, body)
         self.put(RAY_CLUSTER, a_cluster(BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=1))
-        self.put(UPGRADE_POLICY, a_policy(namespace="default"))
+        self.put(UPGRADE_POLICY, a_policy(namespace="default", annotations={"raybus.io/default": "true"}))
 
     async def request(self, _method: str, path: str, **_: Any) -> bytes:
         """Have no dashboard, and metrics of all pods but one."""

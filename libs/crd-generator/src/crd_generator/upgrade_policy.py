@@ -17,11 +17,12 @@ GROUP: Final = "raybus.io"
 PLURAL: Final = "upgradepolicies"
 _LONGEST_TEXT: Final = 32
 _COLUMNS: Final = (
-    ("Steps", "string", ".spec.steps[*].weight"),
-    ("Gates", "string", ".spec.gates[*].metric"),
-    ("Bake", "string", ".spec.bake"),
-    ("Age", "date", ".metadata.creationTimestamp"),
+    ("Steps", "string", ".spec.steps", 1),
+    ("Gates", "string", ".spec.gates", 1),
+    ("Bake", "string", ".spec.bake", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
 )
+"""Of a list the API server shows the first match of a path, or the whole as JSON, which is for `-o wide`."""
 
 
 def definition() -> Schema:
@@ -31,7 +32,10 @@ def definition() -> Schema:
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
-        "additionalPrinterColumns": [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS],
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+            for name, kind, path, priority in _COLUMNS
+        ],
         "schema": {"openAPIV3Schema": _root()},
     }
     return {

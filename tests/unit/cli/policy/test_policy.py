@@ -15,6 +15,7 @@ from raybus_cli import main
 from raybus_cli.access import kubeconfig, session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.manifests import reading
+from raybus_cli.planning import policies
 from raybus_cli.policy import checking
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_pod, a_side
@@ -214,5 +215,5 @@ def test_the_example_of_the_how_to_page_is_legal_and_has_the_summary_that_it_sho
     manifest = page.partition("```yaml\n")[2].partition("```")[0]
     (document,) = reading.parse(manifest, "careful.yaml")
     assert checking.findings(document) == []
-    assert f"careful.yaml: UpgradePolicy careful: {checking.summary(checking.policy(document))}\n" in page
+    assert f"careful.yaml: UpgradePolicy careful: {policies.summary(checking.policy(document))}\n" in page
     assert upgrade_policy.read("careful", document.body["spec"]).steps == upgrade_policy.read("careful", CAREFUL).steps

@@ -1,7 +1,6 @@
 """Checks the manifest of an UpgradePolicy by the rules of its reader, with the lines of the fields at fault. Pure."""
 
 import re
-from datetime import timedelta
 from typing import Final, cast
 
 from common.api.kubernetes_syntax import dns_1123_subdomain_problems
@@ -37,37 +36,6 @@ def findings(document: Document) -> list[Finding]:
 def policy(document: Document) -> UpgradePolicy:
     """Return the policy of a manifest; `PolicyError` for one that cannot be meant."""
     return upgrade_policy.read(document.name, cast("Json", document.body.get("spec")))
-
-
-def summary(found: UpgradePolicy) -> str:
-    """Return the steps, the gates and the shortest duration of a policy in one line."""
-    pauses = sum(each.pauses for each in found.steps)
-    waits = [duration(shortest(found)), *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else [])]
-    return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}"
-
-
-def steps(found: UpgradePolicy) -> str:
-    """Return the weights of a policy."""
-    weights = ", ".join(str(each.weight) for each in found.steps)
-    return f"steps of {weights} %" if weights else "steps of clusterUpgradeOptions"
-
-
-def gates(found: UpgradePolicy) -> str:
-    """Return the gates of a policy."""
-    return f"gates {', '.join(each.title for each in found.gates)}" if found.gates else "no gates"
-
-
-def shortest(found: UpgradePolicy) -> timedelta:
-    """Return the shortest time from the first traffic until the promotion, without pauses, and without the steps of the RayService."""
-    mirrored = found.mirror.duration if found.mirror is not None else timedelta(0)
-    return sum((each.hold for each in found.steps), mirrored)
-
-
-def duration(length: timedelta) -> str:
-    """Return a duration as a part of a sentence."""
-    seconds = round(length.total_seconds())
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes} min {rest} s" if minutes and rest else f"{minutes} min" if minutes else f"{rest} s"
 
 
 def _place(field: str) -> Place:

@@ -18,6 +18,7 @@ from raybus_cli.linting import cli as linting
 from raybus_cli.manifests import reading, sources
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ReportOption
+from raybus_cli.planning import policies
 from raybus_cli.policy import checking, measuring, trial
 from raybus_cli.policy.trial import Trial
 from raybus_cli.reading import reader
@@ -65,7 +66,7 @@ def lint(
             printing.message(linting.line(each))
         for document in documents:
             if not checking.findings(document):
-                text = checking.summary(checking.policy(document))
+                text = policies.summary(checking.policy(document))
                 printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
     raise SystemExit(1 if found else 0)
 

@@ -1,5 +1,7 @@
 """The part of a plan about the UpgradePolicy: which one, and what it means."""
 
+from typing import Final
+
 import msgspec
 import pytest
 
@@ -36,22 +38,22 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "waits"),
-    [
-        ({}, "steps of clusterUpgradeOptions; no gates; at least 0 s"),
-        ({"mirror": {"percent": 5, "duration": "61s"}}, "steps of clusterUpgradeOptions; no gates; at least 1 min 1 s"),
-        ({"autoPromote": False}, "steps of clusterUpgradeOptions; no gates; at least 0 s and 1 pause"),
-        (
-            {"autoPromote": False, "steps": [{"weight": 9, "pause": {}}, {"weight": 100, "hold": "5s"}]},
-            "steps of 9, 100 %; no gates; at least 5 s and 2 pauses",
-        ),
-        (
-            {"autoPromote": False, "steps": [{"weight": 100, "pause": {}}]},
-            "steps of 100 %; no gates; at least 0 s and 1 pause",
-        ),
-    ],
-)
+SUMMARIES: Final[list[tuple[Json, str]]] = [
+    ({}, "steps of clusterUpgradeOptions; no gates; at least 0 s"),
+    ({"mirror": {"percent": 5, "duration": "61s"}}, "steps of clusterUpgradeOptions; no gates; at least 1 min 1 s"),
+    ({"autoPromote": False}, "steps of clusterUpgradeOptions; no gates; at least 0 s and 1 pause"),
+    (
+        {"autoPromote": False, "steps": [{"weight": 9, "pause": {}}, {"weight": 100, "hold": "5s"}]},
+        "steps of 9, 100 %; no gates; at least 5 s and 2 pauses",
+    ),
+    (
+        {"autoPromote": False, "steps": [{"weight": 100, "pause": {}}]},
+        "steps of 100 %; no gates; at least 0 s and 1 pause",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "waits"), SUMMARIES)
 def test_a_summary_counts_what_an_upgrade_waits_for(spec: Json, waits: str) -> None:
     assert policies.of(stored(spec=spec)).summary == waits
 

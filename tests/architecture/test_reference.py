@@ -8,7 +8,7 @@ import pytest
 
 from cluster_reconciler.settings import OperatorFile
 from raybus_cli.show.reasons import PAGE, Code
-from support.docs import annotations, conditions, configuration, field_texts, fields, outputs, sizing
+from support.docs import annotations, conditions, configuration, field_texts, fields, outputs, sizing, upgrade_policy
 from support.golden import Golden
 from support.manifests import ROOT
 
@@ -18,6 +18,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "conditions": conditions.page,
     "configuration": configuration.page,
     "outputs": outputs.page,
+    "upgrade-policy": upgrade_policy.page,
 }
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 

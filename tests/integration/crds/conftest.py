@@ -49,7 +49,7 @@ async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubect
 def kubectl(bare: Kubectl) -> Kubectl:
     """Apply the CRDs client-side and wait until they are served."""
     bare.ok("apply", "-k", str(CRDS))
-    names: Sequence[str] = ("crd/rayclusters.ray.io", "crd/rayservices.ray.io")
+    names: Sequence[str] = ("crd/rayclusters.ray.io", "crd/rayservices.ray.io", "crd/upgradepolicies.raybus.io")
     # kubectl cannot wait for a condition of a definition that has none yet.
     bare.ok("wait", "--for=jsonpath={.status.acceptedNames.kind}", "--timeout=20s", *names)
     bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names)

@@ -25,19 +25,19 @@ def a_service(name: str, **spec: Any) -> Json:
     return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": name}, "spec": full}
 
 
-@pytest.mark.parametrize("crd", ["rayclusters.ray.io", "rayservices.ray.io"])
+@pytest.mark.parametrize("crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"])
 def test_client_side_apply_fits_its_annotation(kubectl: Kubectl, crd: str) -> None:
     annotations: dict[str, str] = kubectl.stored("crd", crd)["metadata"]["annotations"]
     assert len(annotations["kubectl.kubernetes.io/last-applied-configuration"]) < 262_144
-    assert kubectl.ok("apply", "-k", str(CRDS)).count("unchanged") == 2
+    assert kubectl.ok("apply", "-k", str(CRDS)).count("unchanged") == 3
 
 
 def test_server_side_apply_works_after_client_side_apply(kubectl: Kubectl) -> None:
     applied = kubectl.ok("apply", "--server-side", "--force-conflicts", "-k", str(CRDS))
-    assert applied.count("serverside-applied") == 2
+    assert applied.count("serverside-applied") == 3
 
 
-@pytest.mark.parametrize("crd", ["rayclusters.ray.io", "rayservices.ray.io"])
+@pytest.mark.parametrize("crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"])
 def test_the_schemas_are_structural(kubectl: Kubectl, crd: str) -> None:
     conditions = kubectl.stored("crd", crd)["status"]["conditions"]
     assert {each["type"]: each["status"] for each in conditions} == {"NamesAccepted": "True", "Established": "True"}

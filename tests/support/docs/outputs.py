@@ -13,6 +13,7 @@ from raybus_cli.linting.finding import Finding
 from raybus_cli.logs.lines import Document
 from raybus_cli.migrating.report import Report
 from raybus_cli.planning.plan import Plan
+from raybus_cli.policy.trial import Trial
 from raybus_cli.show.cluster_tree import ClusterTree
 from raybus_cli.show.listing import ClusterRow, Listing, ServiceRow
 from raybus_cli.show.rollout_status import RolloutStatus
@@ -59,7 +60,8 @@ OUTPUTS: Final = {
         "The result of a verb that acts; a list for several names.",
     ),
     "explain": Printed((Explanation,), ("explain",), "The blocking issues of a RayService."),
-    "lint": Printed((list[Finding],), ("lint",), "Errors and advice."),
+    "lint": Printed((list[Finding],), ("lint", "policy lint"), "Errors and advice."),
+    "policy-try": Printed((Trial,), ("policy try",), "The outcome of each gate of an UpgradePolicy."),
     "doctor": Printed((list[Check],), ("doctor",), "The checks of an installation."),
     "migrate-check": Printed((Report,), ("migrate check",), "What a take-over from KubeRay would change."),
     "version": Printed((Version,), ("version",), "The version of the program."),

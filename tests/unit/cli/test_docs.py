@@ -47,7 +47,7 @@ TEXTS = {
     "which includes defaults and admission rules. It tests each field separately against the cluster spec hash. "
     "`--max-surge`, `--step`, `--interval` and `--max-unavailable` test other values. The time covers the traffic without delays; pods and images "
     "take additional time. Peaks during an upgrade in steps assume that Ray's autoscaler frees nodes in time; the figure in "
-    "parentheses applies if it does not.",
+    "parentheses applies if it does not. With an [UpgradePolicy](reference/upgrade-policy.md) its steps, gates and shortest duration follow.",
     "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it. "
     "`serveConfigV2` is checked with the schema of Ray Serve; there an unknown field is advice, because Serve ignores it.",
     "pause": "[Upgrade controls](upgrade-controls.md) describes each control. `pause`, `resume`, `promote`, `abort`, `retry` and `undo` accept several "
@@ -74,6 +74,9 @@ TEXTS = {
     "explain": "One finding for each cause: its evidence, the remedy, a command to copy, and the section of [troubleshooting](troubleshooting.md) about it. "
     "Events that the present state of a pod contradicts are omitted. `-o json` has the fields `code`, `message`, `evidence`, `remedy`, `command` and `anchor`.",
     "dashboard": "[The dashboard page](dashboard.md) describes its contents and data sources.",
+    "policy": "`lint` holds an [UpgradePolicy](reference/upgrade-policy.md) to the rules of the API server, without a cluster. `try` evaluates its gates with "
+    "the requests that the nodes of a RayService have counted since they began, which an upgrade counts from its own begin; pods without metrics are "
+    "left out, and named on standard error.",
     "doctor": "A category for each part, a mark for each check: `√` passed, `‼` warning, `×` failed, `?` unknown (`+`, `!`, `x`, `?` where the output "
     "is not UTF-8). A warning and a failure have a remedy and a page of this documentation. Only a failure yields exit code 1. In JSON each "
     "check has `name`, `state`, `text`, `remedy`, `category` and `hint`.",
@@ -85,8 +88,8 @@ TEXTS = {
 """Text of each verb in addition to its help."""
 BELOW = {"dashboard": ["serve"]}
 """Commands below a verb that has a meaning without them."""
-INNER = {"migrate": ["check"], "set": ["image"]}
-"""Verbs that are followed by another argument."""
+INNER = {"migrate": ["check"], "set": ["image"], "policy": ["lint", "try"]}
+"""Verbs that are followed by another one."""
 SHOWN = {
     "get": [
         ("raybus get rayservice demo", "tree-in-steps.txt"),
@@ -105,6 +108,10 @@ SHOWN = {
     "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
+    "policy": [
+        ("raybus policy lint careful.yaml", "policy-lint.txt"),
+        ("raybus policy try careful --service demo", "policy-try.txt"),
+    ],
     "doctor": [("raybus doctor", "doctor.txt"), ("raybus doctor --pre", "doctor-pre.txt")],
     "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
@@ -123,8 +130,8 @@ PICTURES = {
 """Pictures of terminals, made by the tests, with their texts for readers without images."""
 
 
-def _help(verb: str, monkeypatch: pytest.MonkeyPatch, *below: str) -> str:
-    command_line = [verb, *INNER.get(verb, ()), *below, "--help"]
+def _help(*verbs: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    command_line, verb = [*verbs, "--help"], verbs[0]
     for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
@@ -139,8 +146,9 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     if verb in PICTURES:
         name, text = PICTURES[verb]
         parts.append(f"![{text}](images/cli-{name}.svg)\n")
-    parts.append(f"```text\n{_help(verb, monkeypatch)}\n```\n")
-    parts += [f"```text\n{_help(verb, monkeypatch, each)}\n```\n" for each in BELOW.get(verb, ())]
+    inner = [[verb, each] for each in INNER.get(verb, [])] or [[verb]]
+    inner += [[verb, each] for each in BELOW.get(verb, [])]
+    parts += [f"```text\n{_help(*each, monkeypatch=monkeypatch)}\n```\n" for each in inner]
     for command, file in SHOWN.get(verb, []):
         parts.append(f"```console\n$ {command}\n{(RECORDED / file).read_text().strip()}\n```\n")
     return "\n".join(parts)

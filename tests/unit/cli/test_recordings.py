@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +18,9 @@ from typer.testing import CliRunner, Result
 
 from common import errors
 from common.api import ray_service
+from common.api.opaque import Body
 from common.feature_gates import BETA
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
 from raybus_cli import main
 from raybus_cli.access import kubeconfig, session
 from raybus_cli.access.kubeconfig import Where
@@ -57,6 +58,7 @@ from support.builders.snapshots import (
     at_rest,
     in_steps,
 )
+from support.builders.upgrade_policy import CAREFUL, a_policy
 from support.docs import outputs
 from support.fakes.kube import FakeKube
 from support.golden import Golden
@@ -84,6 +86,8 @@ CASES: Final = {
     "set-image": ("set image demo head=rayproject/ray:2.53.0 --dry-run", "plan"),
     "explain": ("explain demo", "explain"),
     "lint": ("lint -f demo.yaml", "lint"),
+    "policy-lint": ("policy lint careful.yaml", "lint"),
+    "policy-try": ("policy try careful --service demo", "policy-try"),
     "doctor": ("doctor", "doctor"),
     "migrate-check": ("migrate check", "migrate-check"),
     "version": ("version", "version"),
@@ -105,6 +109,14 @@ NO_NODE: Final = {
 PICTURES: Final = {"get-rayservice", "list", "explain", "plan", "doctor", "history"}
 """Cases with a picture in the documentation."""
 PICTURE_WIDTH: Final = 100
+METRIC: Final = 'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{}"}} {}\n'
+
+
+def metrics(*, failed: int) -> str:
+    """Return the metrics of a node that answered 100 requests, of which so many failed."""
+    return METRIC.format(200, 100 - failed) + METRIC.format(500, failed)
+
+
 ESCAPE: Final = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -127,9 +139,12 @@ class Server(FakeKube):
             body["metadata"] |= {"name": name, "namespace": namespace}
             self.put(RAY_SERVICE, body)
         self.put(RAY_CLUSTER, a_cluster(BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=1))
+        self.put(UPGRADE_POLICY, a_policy(namespace="default", annotations={"raybus.io/default": "true"}))
 
-    async def request(self, *_: Any, **__: Any) -> bytes:
-        """Have no dashboard."""
+    async def request(self, _method: str, path: str, **_: Any) -> bytes:
+        """Have no dashboard, and metrics of all pods but one."""
+        if path.endswith("/metrics") and f"{GREEN}-gpu-worker-00002" not in path:
+            return metrics(failed=9 if GREEN in path else 3).encode()
         raise errors.Unavailable("no dashboard")
 
     async def close(self) -> None:
@@ -165,6 +180,7 @@ SNAPSHOTS: Final[dict[str, Callable[[], Snapshot]]] = {
     "explain": _stalled,
     "plan": lambda: at_rest(service=snapshots.a_ready_service(upgradeStrategy=STEPS)),
 }
+PODS: Final = {"policy-try": [a_pod(cluster, "gpu", number) for cluster in (BLUE, GREEN) for number in (1, 2)]}
 ANNOTATED: Final = {"resume": {"raybus.io/pause": "true"}, "retry": {"raybus.io/abort": "true"}}
 CHECKS: Final = [
     *of(Category.KUBERNETES, Hint.INSTALL, Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2")),
@@ -216,8 +232,11 @@ def _report() -> Report:
     )
 
 
-async def _connect(annotations: dict[str, str], _place: Where) -> Server:
-    return Server(annotations)
+async def _connect(annotations: dict[str, str], pods: Sequence[Body], _place: Where) -> Server:
+    server = Server(annotations)
+    for each in pods:
+        server.put(POD, each)
+    return server
 
 
 async def _answer(value: Any, *_: Any, **__: Any) -> Any:
@@ -246,7 +265,7 @@ def _find(_file: str | None, _context: str | None, namespace: str | None, *, env
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     name: str = request.param
     snapshot = SNAPSHOTS.get(name, in_steps)()
-    monkeypatch.setattr(session, "connect", partial(_connect, ANNOTATED.get(name, {})))
+    monkeypatch.setattr(session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, [])))
     monkeypatch.setattr(session, "now", _always(NOW))
     monkeypatch.setattr(kubeconfig, "find", _find)
     monkeypatch.setattr(reader, "read", partial(_answer, snapshot))
@@ -261,6 +280,8 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(version, "Version", known)
     monkeypatch.chdir(tmp_path)
     Path("demo.yaml").write_text(BAD_MANIFEST)
+    careless = a_policy("careless", {**CAREFUL, "bake": "soon", "gates": [{"metric": "errorRate", "max": "1 %"}]})
+    Path("careful.yaml").write_text(yaml.safe_dump_all([a_policy(), careless], sort_keys=False))
     return name
 
 

@@ -104,6 +104,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster ray.io/rayservices/finalizers": {"update"},
         "cluster ray.io/rayclusters/finalizers": {"update"},
         "cluster ray.io/rayclusters": {"get", "create", "patch", "delete"},
+        "cluster raybus.io/upgradepolicies": READ,
         "cluster /services": {"get", "create", "patch", "delete"},
         "cluster /services/proxy": {"get", "update"},
         "cluster /pods/proxy": {"get"},

@@ -63,6 +63,7 @@ PARTS: Final = {
     "set": Part(Panel.UPGRADE, "raybus_cli.changing.cli", "set_", "Change the images of a RayService or RayCluster."),
     "explain": Part(Panel.CHECK, "raybus_cli.explaining.cli", "explain", "Show blocking issues, with remedies."),
     "lint": Part(Panel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
+    "policy": Part(Panel.CHECK, "raybus_cli.policy.cli", "app", "Check UpgradePolicies, and try their gates."),
     "doctor": Part(Panel.CHECK, "raybus_cli.doctor.cli", "doctor", "Check an installation, or a cluster before one."),
     "migrate": Part(Panel.CHECK, "raybus_cli.migrating.cli", "app", "Take a cluster over from KubeRay's operator."),
     "bundle": Part(

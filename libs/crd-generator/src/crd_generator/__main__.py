@@ -11,7 +11,7 @@ from typing import Final
 
 import yaml
 
-from crd_generator import definitions
+from crd_generator import definitions, upgrade_policy
 from crd_generator.schema import Schema
 
 ANNOTATION_LIMIT: Final = 262_144
@@ -53,7 +53,7 @@ def compact_size(definition: Schema) -> int:
 
 
 def _definitions() -> list[tuple[str, Schema]]:
-    return list(definitions.all_definitions().items())
+    return [*definitions.all_definitions().items(), (upgrade_policy.FILE, upgrade_policy.definition())]
 
 
 def _process(path: Path, definition: Schema, *, check: bool) -> str:

@@ -13,7 +13,7 @@ from common.api import ray_service
 from common.bus.sharding import PARTITIONS
 from common.runtime import ownership
 from common.version import VERSION
-from crd_generator import definitions
+from crd_generator import definitions, upgrade_policy
 from crd_generator.schema import Schema
 from nats_admin import certificates
 from raybus_cli.doctor import checks, picture, prerequisites
@@ -72,7 +72,8 @@ def _leases(count: int = PARTITIONS) -> list[Lease]:
 
 @cache
 def _crds() -> dict[str, Schema]:
-    return {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+    every = (*definitions.all_definitions().values(), upgrade_policy.definition())
+    return {each["metadata"]["name"]: each for each in every}
 
 
 def _well(**fields: Any) -> Facts:
@@ -134,6 +135,13 @@ def _one_lease_more() -> list[Lease]:
             CheckState.FAILED,
             "not installed",
             id="no CRD",
+        ),
+        pytest.param(
+            lambda: _well(definitions={**_crds(), "upgradepolicies.raybus.io": None}),
+            "CRD upgradepolicies.raybus.io",
+            CheckState.WARNING,
+            "RayServices have no upgrade policies",
+            id="no CRD of policies",
         ),
         pytest.param(_old_crd, "CRD rayservices.ray.io", CheckState.WARNING, "spec.upgradeStrategy", id="an old CRD"),
         pytest.param(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from crd_generator import definitions
+from crd_generator import definitions, upgrade_policy
 from raybus_cli.doctor import picture, prerequisites, survey
 from raybus_cli.doctor.check import CheckState
 from raybus_cli.doctor.facts import Facts, Right, StorageClass, Watching
@@ -22,7 +22,8 @@ INSTALLED = ("base", "crds", "rights/everywhere", "rights/own-namespace", "right
 
 @cache
 def _crds() -> dict[str, Any]:
-    return {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+    every = (*definitions.all_definitions().values(), upgrade_policy.definition())
+    return {each["metadata"]["name"]: each for each in every}
 
 
 def _class(*, default: bool) -> StorageClass:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from common.ray import request_metrics
 from common.ray.request_metrics import Histogram, Requests, Sample
+from support.manifests import ROOT
 
 HTTP = "ray_serve_num_http_requests"
 LATENCY = "ray_serve_http_request_latency_ms_bucket"
@@ -263,3 +264,16 @@ def test_the_total_of_nodes() -> None:
     both = Requests(total=3, errors=2, latency=Histogram((0.1, 0.5), (1, 1, 1)))
     assert request_metrics.total([one, two]) == {"": both, "/a": both}
     assert request_metrics.total([]) == {"": Requests()}
+
+
+def test_the_metrics_of_ray_2_60_as_recorded() -> None:
+    """One application answered 20 requests and failed 3, another answered 404 five times; 4 health checks, 4 unknown paths."""
+    found = request_metrics.parse((ROOT / "tests/golden/ray/serve_metrics.txt").read_bytes())
+    assert found is not None
+    assert {route: (each.total, each.errors, each.latency.total) for route, each in found.items()} == {
+        "": (28, 3, 28),
+        "/one": (23, 3, 23),
+        "/two": (5, 0, 5),
+    }
+    assert found[""].first_token == Histogram((0.001, 0.005, 0.01, 0.1, 1.0), (0, 23, 0, 0, 0, 0))
+    assert found[""].latency.bounds[:4] == (0.001, 0.002, 0.005, 0.01)

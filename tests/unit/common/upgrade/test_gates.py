@@ -222,6 +222,23 @@ def test_of_a_limit_within_a_bucket_the_requests_above_it_are_interpolated() -> 
     assert evaluate(LATENCY_GROWTH, active, latencies((200, 500), (2000, 500))).outcome is Outcome.FAIL
 
 
+def test_the_part_of_a_bucket_above_the_limit_is_in_proportion() -> None:
+    active = latencies((500, 10_000))  # so the limit is 649 ms, and 70 % of the bucket up to 1 s are above it
+    assert evaluate(LATENCY_GROWTH, active, latencies((200, 8_800), (1000, 1_200))).outcome is Outcome.FAIL
+    assert evaluate(LATENCY_GROWTH, active, latencies((200, 9_400), (1000, 600))).outcome is Outcome.PASS
+
+
+def test_the_fewest_requests_of_the_active_cluster_are_enough() -> None:
+    fewest, fewer = (evaluate(LATENCY_GROWTH, latencies((200, count)), latencies((200, 100))) for count in (212, 211))
+    assert (fewest.outcome, fewer.outcome) == (Outcome.PASS, Outcome.INCONCLUSIVE)
+    assert fewest.text.endswith("at most 260ms allowed (30% above the active cluster's, which is at most 200ms)")
+
+
+def test_a_second_is_written_as_one() -> None:
+    one = Gate(metric=Metric.LATENCY, quantile=0.5, max=1.0)
+    assert evaluate(one, NOTHING, latencies((500, 100))).text.endswith("at most 1s allowed")
+
+
 def test_a_bound_of_nothing_divides_by_nothing() -> None:
     zero = {"": Requests(latency=Histogram((0.0, 1.0), (1000, 0, 0)))}
     assert evaluate(LATENCY_GROWTH, zero, zero).outcome is Outcome.PASS
@@ -306,6 +323,20 @@ def test_the_expected_likelihood_ratio_at_the_rate_itself_is_one(rate: float, we
         for count in range(total + 1)
     )
     assert expected == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "total", "allowed", "mean"), [(30, 1000, 0.01, 0.02), (90, 1000, 0.05, 0.1), (560, 1000, 0.5, 0.75)]
+)
+def test_the_evidence_is_that_of_rates_about_twice_the_allowed_one(
+    beyond: int, total: int, allowed: float, mean: float
+) -> None:
+    a, b = 2.0, 2.0 * (1 - mean) / mean
+    grid = [(each + 0.5) / 20_000 for each in range(20_000)]
+    weights = [rate ** (a - 1) * (1 - rate) ** (b - 1) for rate in grid]
+    ratios = [(rate / allowed) ** beyond * ((1 - rate) / (1 - allowed)) ** (total - beyond) for rate in grid]
+    mixture = sum(weight * ratio for weight, ratio in zip(weights, ratios, strict=True)) / sum(weights)
+    assert sequential.evidence(beyond, total, allowed) == pytest.approx(math.log(mixture), rel=1e-3)
 
 
 def test_exactly_at_the_limit_the_probability_of_a_failure_in_3000_requests_is_below_alpha() -> None:

@@ -199,7 +199,7 @@ def test_the_largest_policy_fits_into_a_record() -> None:
         2**31 - 1,
         {
             **CAREFUL,
-            "warmUp": {"requests": 1, "path": "/" + "a" * 1023},
+            "warmUp": {"requests": 1, "path": "/" + "a" * 999},
             "steps": [{"weight": each + 1, "hold": "1h" * 4, "pause": {}} for each in range(19)] + [{"weight": 100}],
             "gates": [{"metric": "timeToFirstToken", "quantile": 0.95, "maxIncrease": "999.99%"}] * 10,
             "preview": {"service": True, "header": {"name": "x" * 256, "value": "a" * 256}},

@@ -5,6 +5,7 @@ from typing import Final, cast
 
 from common.api.opaque import Json
 from crd_generator import definitions as crds
+from crd_generator import upgrade_policy
 from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import Facts, Watching
@@ -12,6 +13,7 @@ from raybus_cli.doctor.facts import Facts, Watching
 OLDEST: Final = (1, 27)
 """The oldest minor version of Kubernetes that raybus is tried with."""
 APPLY: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
+APPLY_POLICIES: Final = f"apply it: 'kubectl apply --server-side -f deploy/crds/{upgrade_policy.FILE}'"
 
 
 def before_installation(facts: Facts) -> list[Check]:
@@ -41,8 +43,10 @@ def server(facts: Facts) -> Check:
 
 
 def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
-    """Yield one check for each kind; before an installation it may be absent."""
-    ours = {each["metadata"]["name"]: each for each in crds.all_definitions().values()}
+    """Yield one check for each kind; before an installation it may be absent, and raybus's own afterwards, too."""
+    policies = upgrade_policy.definition()
+    optional = policies["metadata"]["name"]
+    ours = {each["metadata"]["name"]: each for each in (*crds.all_definitions().values(), policies)}
     for name, want in ours.items():
         title = f"CRD {name}"
         if facts.definitions is None:
@@ -52,22 +56,27 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
         if have is None and not is_installed:
             yield Check(name=title, state=CheckState.OK, text="absent, so deploy/crds can be applied")
             continue
+        if have is None and name == optional:
+            text = "is not installed; RayServices have no upgrade policies"
+            yield Check(name=title, state=CheckState.WARNING, text=text, remedy=APPLY_POLICIES)
+            continue
         if have is None:
             yield Check(name=title, state=CheckState.FAILED, text="is not installed", remedy=APPLY)
             continue
         missing = sorted(_fields(want) - _fields(have))
         if missing:
             text = f"lacks {len(missing)} field(s), such as {missing[0]}"
-            yield Check(name=title, state=CheckState.WARNING, text=text, remedy=APPLY)
+            remedy = APPLY_POLICIES if name == optional else APPLY
+            yield Check(name=title, state=CheckState.WARNING, text=text, remedy=remedy)
         else:
             yield Check(name=title, state=CheckState.OK, text="installed, with all fields")
 
 
 def _fields(definition: Json) -> set[str]:
-    """Return the fields of the v1 spec down to worker groups, by path."""
+    """Return the fields of the spec of the version that is stored, down to worker groups, by path."""
     versions = cast("list[Json]", definition["spec"]["versions"])
-    v1 = next((each for each in versions if each["name"] == "v1"), None)
-    schema: Json = {} if v1 is None else v1["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+    stored = next((each for each in versions if each.get("storage")), None)
+    schema: Json = {} if stored is None else stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
     return set(_paths(schema, "spec", depth=4))
 
 

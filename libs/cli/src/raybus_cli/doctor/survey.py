@@ -23,7 +23,7 @@ STATEFUL_SET: Final = Resource(group="apps", kind="StatefulSet", plural="statefu
 GATEWAY_CLASS: Final = Resource(group="gateway.networking.k8s.io", kind="GatewayClass", plural="gatewayclasses")
 CRD: Final = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
 REVIEWS: Final = "/apis/authorization.k8s.io/v1"
-DEFINITIONS: Final = ("rayclusters.ray.io", "rayservices.ray.io")
+DEFINITIONS: Final = ("rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io")
 _YOURS: Final = (
     ("get", "ray.io", "rayservices"),
     ("list", "ray.io", "rayclusters"),

@@ -18,7 +18,7 @@ from raybus_cli.manifests.reading import Document
 from raybus_cli.manifests.sources import FilenameOption, KustomizeOption, RecursiveOption
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ReportOption
-from raybus_cli.planning import picture, server_dry_run
+from raybus_cli.planning import picture, policy_reader, server_dry_run
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
@@ -89,7 +89,10 @@ async def _plan(kube: KubeClient, document: Document, namespace: str, gates: Gat
         return plans.created(goal, gates, Snapshot(service=goal, quotas=quotas), now=session.now())
     stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))
     goal = await server_dry_run.replace(kube, namespace, _merged(stored, document))
-    return plans.build(snapshot, goal, gates, sizing, now=session.now())
+    found = plans.build(snapshot, goal, gates, sizing, now=session.now())
+    if found.outcome is not PlanOutcome.NEW_CLUSTER:
+        return found
+    return msgspec.structs.replace(found, policy=await policy_reader.read(kube, goal))
 
 
 def _merged(stored: Body, document: Document) -> Body:

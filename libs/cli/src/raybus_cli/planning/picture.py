@@ -7,6 +7,7 @@ from rich.text import Text
 
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.output.tables import Column, Table
+from raybus_cli.planning import policies
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way
 from raybus_cli.planning.predict import PlanOutcome
@@ -31,6 +32,8 @@ def draw(plan: Plan) -> RenderableType:
     if plan.ways:
         lines += [Text(), _costs(plan)]
         lines += [Text(each) for each in _sentences(plan)]
+    if plan.policy is not None:
+        lines += [Text(), *(Text(each) for each in policies.lines(plan.policy))]
     return Group(*lines)
 
 

@@ -19,6 +19,7 @@ from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, quotas, steps
 from raybus_cli.planning.demand import Amounts
 from raybus_cli.planning.differences import Difference
+from raybus_cli.planning.policies import PolicyPlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.planning.quotas import QuotaCheck
 from raybus_cli.reading import strategy
@@ -71,6 +72,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How long the new cluster of the last upgrade took to be ready; None when that one was not promoted."""
     kept_seconds: int = DEFAULT_DELETION_DELAY
     """How long the old cluster is kept afterwards."""
+    policy: PolicyPlan | None = None
+    """The UpgradePolicy that the upgrade follows."""
 
 
 def build(snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime) -> Plan:

@@ -83,13 +83,7 @@ def _shown(name: str) -> str:
 
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
-UPGRADE_POLICY: Final = Resource(
-    group="raybus.io",
-    version="v1alpha1",
-    kind="UpgradePolicy",
-    plural="upgradepolicies",
-    name_problems=dns_1123_problems,
-)
+UPGRADE_POLICY: Final = Resource(group="raybus.io", version="v1alpha1", kind="UpgradePolicy", plural="upgradepolicies")
 NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", name_problems=dns_1123_problems)
 POD: Final = Resource(kind="Pod", plural="pods")
 SERVICE: Final = Resource(kind="Service", plural="services", name_problems=dns_1123_problems)

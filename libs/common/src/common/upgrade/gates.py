@@ -195,11 +195,11 @@ def _reason(increase: float, bound: str) -> str:
 
 
 def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> float:
-    """Return the longest duration that the quantile may have; infinite above all bounds."""
+    """Return the longest duration that the quantile may have, of enough observations for a bound; infinite above all buckets' bounds."""
     total = histogram.total
     ranks = range(math.ceil(quantile * total), total + 1)
-    rank = bisect_left(ranks, True, key=lambda below: sequential.is_bound(below, total, quantile, alpha))  # noqa: FBT003 - the sought value
-    return _quantile(histogram, ranks[rank]) if rank < len(ranks) else math.inf
+    rank = bisect_left(ranks, 1, key=lambda below: sequential.is_bound(below, total, quantile, alpha))
+    return _quantile(histogram, ranks[rank])
 
 
 # --- durations by bucket -----------------------------------------------------------------------------------------------

@@ -28,13 +28,21 @@ LARGEST_RECORD: Final = 16 * 1024
 WHOLE: Final = 100
 LARGEST_INCREASE: Final = 1000
 """Percent."""
+LOWEST_QUANTILE: Final = 0.5
+HIGHEST_QUANTILE: Final = 0.999
+MOST_REQUESTS: Final = 10**6
+"""That a gate awaits."""
+MOST_WARM_UP: Final = 10_000
+MOST_AT_ONCE: Final = 64
+LONGEST_PATH: Final = 1000
 NO_TIME: Final = timedelta(0)
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,1023}")
+PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
+"""No repetition of Go's may exceed 1000."""
 _CLIMBS: Final = re.compile(r"\.\.|//")
 """What a client may resolve to another path or host; percent signs are refused with the characters."""
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
-_HEADER_VALUE: Final = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
+HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+HEADER_VALUE: Final = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
 
 
 class OnFailure(StrEnum):
@@ -44,12 +52,26 @@ class OnFailure(StrEnum):
     PAUSE = "Pause"
 
 
+class ApplyEdits(StrEnum):
+    """When an edit of the policy applies to an upgrade that has begun."""
+
+    NEXT_UPGRADE = "NextUpgrade"
+    AT_ONCE = "AtOnce"
+
+
 class Metric(StrEnum):
     """What a gate measures."""
 
     ERROR_RATE = "errorRate"
     LATENCY = "latency"
     TIME_TO_FIRST_TOKEN = "timeToFirstToken"  # noqa: S105 - of a language model
+
+
+SPELLINGS: Final = {
+    **{metric.value: (metric, None) for metric in Metric},
+    **{f"{Metric.LATENCY}P{percent}": (Metric.LATENCY, percent / 100) for percent in (50, 90, 95, 99)},
+}
+"""What `metric` may be, with the quantile that it names."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,17 +257,12 @@ def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
         warm_up=_warm_up(warm_up) if warm_up is not None else None,
         mirror=_mirror(mirror) if mirror is not None else None,
         preview=_preview(preview) if preview is not None else None,
-        applies_edits_at_once=found.choice("applyEdits", _ApplyEdits, _ApplyEdits.NEXT_UPGRADE) is _ApplyEdits.AT_ONCE,
+        applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE) is ApplyEdits.AT_ONCE,
     )
     found.close()
     if problems:
         raise PolicyError(tuple(problems))
     return policy
-
-
-class _ApplyEdits(StrEnum):
-    NEXT_UPGRADE = "NextUpgrade"
-    AT_ONCE = "AtOnce"
 
 
 def _steps(spec: Fields) -> tuple[Step, ...]:
@@ -270,21 +287,14 @@ def _step(part: Fields) -> Step:
     return found
 
 
-_SPELLINGS: Final = {
-    **{metric.value: (metric, None) for metric in Metric},
-    **{f"{Metric.LATENCY}P{percent}": (Metric.LATENCY, percent / 100) for percent in (50, 90, 95, 99)},
-}
-"""What `metric` may be, with the quantile that it names."""
-
-
 def _gate(gate: Fields) -> Gate:
-    spelling = gate.text("metric", lambda text: text in _SPELLINGS, f"one of {', '.join(_SPELLINGS)}")
-    if spelling not in _SPELLINGS:
+    spelling = gate.text("metric", lambda text: text in SPELLINGS, f"one of {', '.join(SPELLINGS)}")
+    if spelling not in SPELLINGS:
         return Gate(metric=Metric.ERROR_RATE)  # what else is legal depends on the metric
-    metric, quantile = _SPELLINGS[spelling]
+    metric, quantile = SPELLINGS[spelling]
     is_duration = metric is not Metric.ERROR_RATE
     if is_duration and quantile is None:
-        quantile = gate.fraction("quantile", 0.5, 0.999)
+        quantile = gate.fraction("quantile", LOWEST_QUANTILE, HIGHEST_QUANTILE)
     elif gate.has("quantile"):
         gate.note("quantile", f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""))
     limit, increase = gate.has("max"), gate.has("maxIncrease")
@@ -298,7 +308,7 @@ def _gate(gate: Fields) -> Gate:
         quantile=quantile,
         max=(gate.seconds("max") if is_duration else gate.percent("max", most=100)) if limit else None,
         max_increase=gate.percent("maxIncrease", most=LARGEST_INCREASE) if increase else None,
-        min_requests=gate.number("minRequests", 1, 10**6, 100),
+        min_requests=gate.number("minRequests", 1, MOST_REQUESTS, 100),
     )
     gate.close()
     return found
@@ -306,9 +316,11 @@ def _gate(gate: Fields) -> Gate:
 
 def _warm_up(part: Fields) -> WarmUp:
     legal = "an absolute path of letters, digits and -._~!$&'()*+,;=:@?, without '..' and '//'"
-    path = part.text("path", lambda text: bool(_PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/")
+    path = part.text("path", lambda text: bool(PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/")
     found = WarmUp(
-        requests=part.number("requests", 1, 10_000), path=path, concurrency=part.number("concurrency", 1, 64, 1)
+        requests=part.number("requests", 1, MOST_WARM_UP),
+        path=path,
+        concurrency=part.number("concurrency", 1, MOST_AT_ONCE, 1),
     )
     part.close()
     return found
@@ -330,8 +342,8 @@ def _preview(part: Fields) -> Preview:
     if header is not None:
         found = msgspec.structs.replace(
             found,
-            header_name=header.text("name", _HEADER_NAME.fullmatch, "the name of an HTTP header such as x-version"),
-            header_value=header.text("value", _HEADER_VALUE.fullmatch, "1 to 256 printable ASCII characters"),
+            header_name=header.text("name", HEADER_NAME.fullmatch, "the name of an HTTP header such as x-version"),
+            header_value=header.text("value", HEADER_VALUE.fullmatch, "1 to 256 printable ASCII characters"),
         )
         header.close()
     part.close()

@@ -60,4 +60,4 @@ def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
 @lru_cache(maxsize=1024)
 def requests_for_a_bound(quantile: float, alpha: float) -> int:
     """Return the fewest observations that bound a quantile, if all are below the bound."""
-    return bisect_left(range(1, 100_000), True, key=lambda total: is_bound(total, total, quantile, alpha)) + 1  # noqa: FBT003 - the sought value
+    return bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha)) + 1

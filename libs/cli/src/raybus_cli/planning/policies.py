@@ -1,0 +1,123 @@
+"""The UpgradePolicy that an upgrade would follow: what the RayService names, else the default of its namespace. Pure."""
+
+from datetime import timedelta
+
+import msgspec
+
+from common import labels
+from common.api.meta import ObjectMeta
+from common.api.opaque import Json
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.policy import Gate, Metric, PolicyError, UpgradePolicy
+
+
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A step of the traffic."""
+
+    weight: int
+    hold_seconds: int
+    is_pause: bool
+    """Whether the upgrade waits here for its user."""
+
+
+class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a policy means for the upgrade."""
+
+    name: str
+    steps: list[StepPlan] = []
+    gates: list[str] = []
+    shortest_seconds: int = 0
+    """The shortest time from a ready new cluster until its promotion, without pauses."""
+    summary: str = ""
+    problem: str | None = None
+    """Why the upgrade does not begin with it."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An UpgradePolicy as the API server has it."""
+
+    metadata: ObjectMeta
+    spec: Json = {}
+
+
+def chosen(name: str, policies: list[Stored]) -> PolicyPlan | None:
+    """Return what the policy of a name means, or without one the default of these."""
+    if name:
+        found = [each for each in policies if each.metadata.name == name]
+        if not found:
+            return PolicyPlan(name=name, problem="it does not exist; create it, or remove the annotation")
+        return of(found[0])
+    defaults = [each for each in policies if each.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"]
+    if len(defaults) > 1:
+        names = ", ".join(sorted(each.metadata.name for each in defaults))
+        return PolicyPlan(name=names, problem=f"leave {labels.DEFAULT_POLICY} on one of them")
+    return of(defaults[0]) if defaults else None
+
+
+def of(stored: Stored) -> PolicyPlan:
+    """Return what a policy means."""
+    try:
+        found = upgrade_policy.read(stored.metadata.name, stored.spec)
+    except PolicyError as problem:
+        return PolicyPlan(name=stored.metadata.name, problem=str(problem))
+    return PolicyPlan(
+        name=found.name,
+        steps=[
+            StepPlan(weight=each.weight, hold_seconds=round(each.hold.total_seconds()), is_pause=each.pauses)
+            for each in found.steps
+        ],
+        gates=[gate(each, found) for each in found.gates],
+        shortest_seconds=round(shortest(found).total_seconds()),
+        summary=summary(found),
+    )
+
+
+def gate(each: Gate, policy: UpgradePolicy) -> str:
+    """Return a gate as a sentence."""
+    if each.max_increase is not None:
+        limit = f"at most {100 * each.max_increase:g} % above the active cluster"
+    elif each.metric is Metric.ERROR_RATE:
+        limit = f"at most {100 * (each.max or 0):g} %"
+    else:
+        limit = f"at most {each.max or 0:g} s"
+    return f"{each.title}: {limit}, from {each.min_requests} requests; else {policy.on_failure.lower()}"
+
+
+def lines(plan: PolicyPlan) -> list[str]:
+    """Return the policy as text."""
+    if plan.problem is not None:
+        return [f"UpgradePolicy {plan.name}: the upgrade waits: {plan.problem}"]
+    return [f"UpgradePolicy {plan.name}: {plan.summary}", *(f"  {each}" for each in plan.gates)]
+
+
+def summary(found: UpgradePolicy) -> str:
+    """Return the steps, the gates and the shortest duration of a policy in one line."""
+    pauses = sum(each.pauses for each in found.steps)
+    if not found.auto_promote and not (found.steps and found.steps[-1].pauses):
+        pauses += 1  # before the promotion
+    waits = [duration(shortest(found)), *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else [])]
+    return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}"
+
+
+def steps(found: UpgradePolicy) -> str:
+    """Return the weights of a policy."""
+    weights = ", ".join(str(each.weight) for each in found.steps)
+    return f"steps of {weights} %" if weights else "steps of clusterUpgradeOptions"
+
+
+def gates(found: UpgradePolicy) -> str:
+    """Return the gates of a policy."""
+    return f"gates {', '.join(each.title for each in found.gates)}" if found.gates else "no gates"
+
+
+def shortest(found: UpgradePolicy) -> timedelta:
+    """Return the shortest time from a ready new cluster until its promotion, without pauses."""
+    mirrored = found.mirror.duration if found.mirror is not None else timedelta(0)
+    return sum((each.hold for each in found.steps), mirrored)
+
+
+def duration(length: timedelta) -> str:
+    """Return a duration as a part of a sentence."""
+    seconds = round(length.total_seconds())
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes} min {rest} s" if minutes and rest else f"{minutes} min" if minutes else f"{rest} s"

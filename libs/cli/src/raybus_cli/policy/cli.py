@@ -1,0 +1,145 @@
+"""`raybus policy lint` and `raybus policy try`: the options, the exit codes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from common import errors
+from common.api.opaque import Body
+from common.kube.client import KubeClient
+from common.kube.resources import UPGRADE_POLICY
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.policy import PolicyError, UpgradePolicy
+from raybus_cli.access import problems, session
+from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.linting import cli as linting
+from raybus_cli.manifests import reading, sources
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, ReportOption
+from raybus_cli.planning import policies
+from raybus_cli.policy import checking, measuring, trial
+from raybus_cli.policy.trial import Trial
+from raybus_cli.reading import reader
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Check UpgradePolicies, and try their gates.",
+)
+
+
+@app.callback()
+def policy() -> None:
+    """Check UpgradePolicies, and try their gates."""
+
+
+@app.command()
+def lint(
+    file: Annotated[
+        list[str],
+        typer.Argument(help="Manifest, or a directory of manifests; - for standard input.", metavar="FILE..."),
+    ],
+    output: ReportOption = Output.TEXT,
+) -> None:
+    """Check UpgradePolicies without a cluster, by the rules of the API server, with file and field.
+
+    Exit code 1 when a policy would be refused.
+
+    Examples:
+    $ raybus policy lint careful.yaml
+    $ raybus policy lint policies/ -o json
+    """
+    try:
+        documents = [each for each in sources.read(file, None) if each.kind == UPGRADE_POLICY.kind]
+    except errors.InvalidSpec as problem:
+        session.fail(problem)
+    if not documents:
+        session.fail(errors.InvalidSpec(f"there is no UpgradePolicy in {', '.join(file)}"))
+    found = [each for document in documents for each in checking.findings(document)]
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found, output)
+    else:
+        for each in found:
+            printing.message(linting.line(each))
+        for document in documents:
+            if not checking.findings(document):
+                text = policies.summary(checking.policy(document))
+                printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
+    raise SystemExit(1 if found else 0)
+
+
+@app.command("try")
+def try_(
+    given: Annotated[str, typer.Argument(help="Name of an UpgradePolicy, or a file with one.", metavar="NAME|FILE")],
+    service: Annotated[str, typer.Option("--service", help="RayService with the requests.", metavar="NAME")],
+    output: ReportOption = Output.TEXT,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Evaluate the gates with the requests that a RayService has answered since its nodes began; nothing is changed.
+
+    During an upgrade the new cluster is compared with the active one, else the active one with itself. The metrics are read
+    through the API server (the right to get pods/proxy). Exit code 1 when a gate fails.
+
+    Examples:
+    $ raybus policy try careful --service demo
+    $ raybus policy try careful.yaml --service demo -n serving
+    """
+    place = session.where(kubeconfig, context, namespace)
+
+    async def work(kube: KubeClient) -> Trial:
+        chosen = _of_file(given) if _is_file(given) else await _of_cluster(kube, place.namespace, given)
+        return await _try(kube, place.namespace, service.removeprefix("rayservice/"), chosen)
+
+    found = session.run(place, work)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found, output)
+    else:
+        for line in trial.lines(found):
+            printing.message(line)
+        for each in found.unread:
+            printing.message(f"raybus policy: Pod {each.pod} is left out: {each.problem}", err=True)
+    raise SystemExit(1 if found.has_failed else 0)
+
+
+def _is_file(given: str) -> bool:
+    return given == reading.STDIN or Path(given).suffix in sources.SUFFIXES or Path(given).is_file()
+
+
+def _of_file(given: str) -> UpgradePolicy:
+    documents = [each for each in reading.read(given) if each.kind == UPGRADE_POLICY.kind]
+    if len(documents) != 1:
+        raise errors.InvalidSpec(f"{given} has {len(documents)} UpgradePolicies; name a file with one")
+    try:
+        return checking.policy(documents[0])
+    except PolicyError as problem:
+        raise errors.InvalidSpec(f"{given}: {problem}; 'raybus policy lint {given}' lists the lines") from problem
+
+
+async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePolicy:
+    try:
+        body: Body = msgspec.json.decode(await kube.get(UPGRADE_POLICY, namespace, name))
+    except errors.NotFound as problem:
+        if problems.is_not_served(problem):
+            raise errors.InvalidSpec(
+                "the cluster does not serve UpgradePolicies: apply deploy/crds/raybus.io_upgradepolicies.yaml, or name a file"
+            ) from problem
+        raise problems.NoSuchObject(UPGRADE_POLICY, namespace, name) from problem
+    try:
+        return upgrade_policy.read(name, body.get("spec") or {})
+    except PolicyError as problem:
+        raise errors.InvalidSpec(f"UpgradePolicy {namespace}/{name}: {problem}") from problem
+
+
+async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolicy) -> Trial:
+    status = (await reader.service(kube, namespace, name)).status
+    active, pending = status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name
+    if not active:
+        raise errors.Rejected(f"RayService {namespace}/{name} has no active cluster yet")
+    known = await measuring.measure(kube, namespace, active)
+    judged = await measuring.measure(kube, namespace, pending) if pending else known
+    return trial.evaluate(namespace, name, chosen, known, judged)

@@ -1,0 +1,312 @@
+"""The CustomResourceDefinition of raybus's own kind, from the limits of the type that reads it (`common.upgrade.policy`).
+
+KubeRay's kinds are made from Go types; this one is written as a schema, because most of it is rules on values. Tests hold both
+against one table of legal and illegal specs.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+from common import durations
+from common.upgrade import fields, policy
+from crd_generator.schema import Schema
+
+FILE: Final = "raybus.io_upgradepolicies.yaml"
+GROUP: Final = "raybus.io"
+PLURAL: Final = "upgradepolicies"
+_LONGEST_TEXT: Final = 32
+_COLUMNS: Final = (
+    ("Steps", "string", ".spec.steps", 1),
+    ("Gates", "string", ".spec.gates", 1),
+    ("Bake", "string", ".spec.bake", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+"""Of a list the API server shows the first match of a path, or the whole as JSON, which is for `-o wide`."""
+
+
+def definition() -> Schema:
+    """Return the definition."""
+    version: Schema = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+            for name, kind, path, priority in _COLUMNS
+        ],
+        "schema": {"openAPIV3Schema": _root()},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "categories": ["raybus"],
+                "kind": "UpgradePolicy",
+                "listKind": "UpgradePolicyList",
+                "plural": PLURAL,
+                "shortNames": ["up"],
+                "singular": "upgradepolicy",
+            },
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+def _root() -> Schema:
+    return _object(
+        "How the upgrades of RayServices go: steps, gates and what surrounds them. A RayService names its policy by "
+        "the annotation raybus.io/upgrade-policy; the annotation raybus.io/default makes one the default of its namespace.",
+        {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec(),
+            "status": _status(),
+        },
+        required=("spec",),
+    )
+
+
+def spec() -> Schema:
+    """Return the schema of the spec."""
+    return _object(
+        "The policy. An edit applies to the next upgrade, unless applyEdits is AtOnce.",
+        {
+            "warmUp": _warm_up(),
+            "mirror": _mirror(),
+            "preview": _preview(),
+            "steps": _steps(),
+            "gates": _list(
+                "Limits on the requests of the new cluster, while it has traffic.", _gate(), policy.MOST_GATES
+            ),
+            "onFailure": _choice(
+                "What a failed gate does to the upgrade.", policy.OnFailure, default=policy.OnFailure.ROLLBACK
+            ),
+            "bake": _duration("How long the replaced cluster stays after the promotion, ready for a rollback."),
+            "autoPromote": {
+                "description": "Whether the new cluster is promoted without its user.",
+                "type": "boolean",
+                "default": True,
+            },
+            "applyEdits": _choice(
+                "When an edit of this policy applies to an upgrade that has begun.",
+                policy.ApplyEdits,
+                default=policy.ApplyEdits.NEXT_UPGRADE,
+            ),
+        },
+    )
+
+
+def _steps() -> Schema:
+    step = _object(
+        "A share of the traffic, and how long it stays.",
+        {
+            "weight": _integer("Percent of the traffic; more than in the step before.", 1, policy.WHOLE),
+            "hold": _duration("The shortest time at this weight."),
+            "pause": _object("The upgrade waits here until its user resumes it.", {}),
+        },
+        required=("weight",),
+    )
+    return {
+        **_list(
+            "Steps of the traffic. Without any, clusterUpgradeOptions of the RayService hold.", step, policy.MOST_STEPS
+        ),
+        "x-kubernetes-validations": [
+            _rule(
+                "self.map(s, s.weight).isSorted() && self.all(s, self.exists_one(o, o.weight == s.weight))",
+                "weights must increase from step to step",
+            ),
+            _rule("self[self.size() - 1].weight == 100", "the weight of the last step must be 100"),
+        ],
+    }
+
+
+def _gate() -> Schema:
+    percent, duration = _anchored(fields.PERCENT.pattern), _anchored(fields.DURATION.pattern)
+    longest = _go(fields.LONGEST_LATENCY)
+    properties = {
+        "metric": {
+            "description": "What is measured. latency and timeToFirstToken need a quantile.",
+            "type": "string",
+            "enum": list(policy.SPELLINGS),
+        },
+        "quantile": {
+            "description": "Quantile of the durations: 0.95 is the time within which 95 % of the requests end.",
+            "type": "number",
+            "minimum": policy.LOWEST_QUANTILE,
+            "maximum": policy.HIGHEST_QUANTILE,
+        },
+        "max": _text("The limit: a percentage of the requests (1%), or a duration (250ms).", f"{percent}|{duration}"),
+        "maxIncrease": {
+            **_text("The limit as a growth over the value of the active cluster: 30%.", percent),
+            "x-kubernetes-validations": [
+                _rule(
+                    f"double(self.replace('%', '')) <= {policy.LARGEST_INCREASE}.0",
+                    f"must be at most {policy.LARGEST_INCREASE}%",
+                )
+            ],
+        },
+        "minRequests": _integer("Requests without which the gate does not pass.", 1, policy.MOST_REQUESTS, default=100),
+    }
+    rules = [
+        _rule("has(self.max) != has(self.maxIncrease)", "state exactly one of max and maxIncrease", at=".max"),
+        _rule(
+            f"self.metric != 'errorRate' || !has(self.max) || (self.max.matches('{percent}') && double(self.max.replace('%', '')) <= 100.0)",
+            "of errorRate, must be a percentage such as 1%, at most 100%",
+            at=".max",
+        ),
+        _rule(
+            f"self.metric == 'errorRate' || !has(self.max) || (self.max.matches('{duration}') "
+            f"&& duration(self.max) > duration('0s') && duration(self.max) <= duration('{longest}'))",
+            f"of a latency, must be a positive duration such as 250ms, at most {longest}",
+            at=".max",
+        ),
+        _rule(
+            "has(self.quantile) == (self.metric in ['latency', 'timeToFirstToken'])",
+            "latency and timeToFirstToken need a quantile, the other metrics take none",
+            at=".quantile",
+        ),
+    ]
+    return {
+        **_object("A limit on the requests of the new cluster.", properties, required=("metric",)),
+        "x-kubernetes-validations": rules,
+    }
+
+
+def _warm_up() -> Schema:
+    return _object(
+        "Requests to the new cluster before its first traffic.",
+        {
+            "requests": _integer("How many.", 1, policy.MOST_WARM_UP),
+            "path": {
+                **_text("Path of the requests.", _anchored(policy.PATH.pattern), longest=policy.LONGEST_PATH),
+                "default": "/",
+                "x-kubernetes-validations": [
+                    _rule("!self.contains('..') && !self.contains('//')", "must not contain '..' or '//'")
+                ],
+            },
+            "concurrency": _integer("How many at once.", 1, policy.MOST_AT_ONCE, default=1),
+        },
+        required=("requests",),
+    )
+
+
+def _mirror() -> Schema:
+    methods = {
+        **_list(
+            "Methods of the requests that are copied.",
+            {"type": "string", "enum": list(policy.METHODS)},
+            len(policy.METHODS),
+        ),
+        "x-kubernetes-list-type": "set",
+        "default": ["GET"],
+    }
+    duration = _duration("How long.")
+    duration["x-kubernetes-validations"].append(_rule("duration(self) > duration('0s')", "must be positive"))
+    return _object(
+        "Copies of requests for the new cluster before its first traffic; their answers are discarded.",
+        {"percent": _integer("Percent of the requests.", 1, policy.WHOLE), "duration": duration, "methods": methods},
+        required=("percent", "duration"),
+    )
+
+
+def _preview() -> Schema:
+    header = _object(
+        "A header of requests for the new cluster.",
+        {
+            "name": _text("Name.", _anchored(policy.HEADER_NAME.pattern), longest=256),
+            "value": _text("Value.", _anchored(policy.HEADER_VALUE.pattern), longest=256),
+        },
+        required=("name", "value"),
+    )
+    service = {"description": "A Service of the new cluster alone.", "type": "boolean", "default": False}
+    return _object("How you reach the new cluster before its first traffic.", {"service": service, "header": header})
+
+
+def _status() -> Schema:
+    condition = _object(
+        "A condition.",
+        {
+            "type": {"type": "string", "maxLength": 316},
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
+            "message": {"type": "string", "maxLength": 32768},
+        },
+        required=("type", "status", "lastTransitionTime", "reason", "message"),
+    )
+    conditions = {
+        "type": "array",
+        "items": condition,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    }
+    return _object("What raybus reports.", {"conditions": conditions})
+
+
+def _object(description: str, properties: dict[str, Any], *, required: tuple[str, ...] = ()) -> Schema:
+    schema: Schema = {"description": description, "type": "object"}
+    if properties:
+        schema["properties"] = properties
+    return {**schema, "required": list(required)} if required else schema
+
+
+def _list(description: str, items: Schema, most: int) -> Schema:
+    return {
+        "description": description,
+        "type": "array",
+        "minItems": 1,
+        "maxItems": most,
+        "items": items,
+        "x-kubernetes-list-type": "atomic",
+    }
+
+
+def _integer(description: str, least: int, most: int, *, default: int | None = None) -> Schema:
+    schema: Schema = {
+        "description": description,
+        "type": "integer",
+        "format": "int32",
+        "minimum": least,
+        "maximum": most,
+    }
+    return schema if default is None else {**schema, "default": default}
+
+
+def _text(description: str, pattern: str, *, longest: int = _LONGEST_TEXT) -> Schema:
+    return {"description": description, "type": "string", "maxLength": longest, "pattern": pattern}
+
+
+def _duration(description: str) -> Schema:
+    longest = _go(fields.LONGEST)
+    rule = _rule(f"duration(self) <= duration('{longest}')", f"must be at most {longest}")
+    return {**_text(description, _anchored(fields.DURATION.pattern)), "x-kubernetes-validations": [rule]}
+
+
+def _choice(description: str, values: Iterable[str], *, default: str) -> Schema:
+    return {
+        "description": description,
+        "type": "string",
+        "enum": [str(each) for each in values],
+        "default": str(default),
+    }
+
+
+def _rule(rule: str, message: str, *, at: str | None = None) -> Schema:
+    found = {"rule": rule, "message": message}
+    return found if at is None else {**found, "fieldPath": at}
+
+
+def _anchored(pattern: str) -> str:
+    return f"^(?:{pattern})$"
+
+
+def _go(length: timedelta) -> str:
+    return durations.text(length)

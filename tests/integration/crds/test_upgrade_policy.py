@@ -1,0 +1,74 @@
+"""A real API server takes the UpgradePolicies that the reader takes, and refuses each other with a message that names the field."""
+
+import re
+
+import msgspec
+import pytest
+
+from common.api.opaque import Json
+from common.upgrade import policy as upgrade_policy
+from integration.crds.conftest import Kubectl
+from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, a_policy
+
+pytestmark = [pytest.mark.integration]
+
+_REFUSAL = re.compile(r'"case-(\d+)" is invalid: (.*?)(?="case-\d+" is invalid|\Z)', re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def refusals(kubectl: Kubectl) -> dict[int, str]:
+    """Create every illegal policy in one request each, and return the messages."""
+    objects = [a_policy(f"case-{number}", spec) for number, (spec, _) in enumerate(ILLEGAL.values())]
+    done = kubectl.run("create", "-f", "-", obj={"apiVersion": "v1", "kind": "List", "items": objects})
+    assert "created" not in done.stdout
+    return {int(found[1]): found[2] for found in _REFUSAL.finditer(done.stderr)}
+
+
+@pytest.mark.parametrize(("number", "case"), list(enumerate(ILLEGAL)), ids=list(ILLEGAL))
+def test_what_the_reader_refuses_is_refused_with_the_field(refusals: dict[int, str], number: int, case: str) -> None:
+    assert ILLEGAL[case][1] in refusals.get(number, "no refusal")
+
+
+def test_what_the_reader_takes_is_taken(kubectl: Kubectl) -> None:
+    objects = [a_policy(f"legal-{number}", spec) for number, spec in enumerate(LEGAL.values())]
+    created = kubectl.ok("create", "-f", "-", obj={"apiVersion": "v1", "kind": "List", "items": objects})
+    assert created.count("created") == len(LEGAL)
+
+
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=case) for case, spec in LEGAL.items()])
+def test_the_defaults_of_the_schema_are_those_of_the_reader(kubectl: Kubectl, spec: Json) -> None:
+    stored = kubectl.ok("create", "--dry-run=server", "-o", "json", "-f", "-", obj=a_policy("defaults", spec))
+    as_stored: Json = msgspec.json.decode(stored)["spec"]
+    assert upgrade_policy.read("p", as_stored) == upgrade_policy.read("p", spec)
+
+
+def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
+    done = kubectl.run("create", "--validate=strict", "-f", "-", obj=a_policy("typo", {"bakes": "1m"}))
+    assert 'unknown field "spec.bakes"' in done.stderr
+
+
+def test_kubectl_get_shows_bake_and_age_and_wide_steps_and_gates(kubectl: Kubectl) -> None:
+    kubectl.ok("apply", "-f", "-", obj=a_policy("shown", {**CAREFUL, "gates": [GATE]}))
+    header, row = kubectl.ok("get", "up", "shown").splitlines()
+    assert (header.split(), row.split()[:2]) == (["NAME", "BAKE", "AGE"], ["shown", "15m"])
+    header, row = kubectl.ok("get", "up", "shown", "-o", "wide").splitlines()
+    assert header.split() == ["NAME", "STEPS", "GATES", "BAKE", "AGE"]
+    steps, gates = (msgspec.json.decode(each) for each in row.split()[1:3])
+    assert steps == CAREFUL["steps"]
+    assert gates == [{**GATE, "minRequests": 100}]
+
+
+def test_the_status_is_a_subresource_with_conditions(kubectl: Kubectl) -> None:
+    kubectl.ok("apply", "-f", "-", obj=a_policy("statused", CAREFUL))
+    condition = {
+        "type": "Accepted",
+        "status": "True",
+        "reason": "Read",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    patch = msgspec.json.encode({"status": {"conditions": [condition]}}).decode()
+    kubectl.ok("patch", "up", "statused", "--type=merge", "-p", patch)
+    assert "status" not in kubectl.stored("up", "statused")
+    kubectl.ok("patch", "up", "statused", "--subresource=status", "--type=merge", "-p", patch)
+    assert kubectl.stored("up", "statused")["status"] == {"conditions": [condition]}

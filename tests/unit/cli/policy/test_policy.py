@@ -1,0 +1,219 @@
+"""`raybus policy`: what lint finds and where, what try compares, and what it needs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from common import errors
+from common.api.opaque import Json
+from common.kube.resources import POD, RAY_SERVICE, UPGRADE_POLICY
+from common.upgrade import policy as upgrade_policy
+from raybus_cli import main
+from raybus_cli.access import kubeconfig, session
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.manifests import reading
+from raybus_cli.planning import policies
+from raybus_cli.policy import checking
+from support.builders import snapshots
+from support.builders.snapshots import BLUE, GREEN, NOW, a_pod, a_side
+from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, a_policy
+from support.fakes.kube import FakeKube
+from support.golden import Golden
+from support.manifests import ROOT
+
+
+class Server(FakeKube):
+    """An API server with the RayService demo and the policy careful."""
+
+    def __init__(self, *, pending: str = "", answers: dict[str, bytes] | None = None) -> None:
+        super().__init__(now=lambda: NOW)
+        self.answers = answers or {}
+        self.asked: list[str] = []
+        judged = a_side(pending) if pending else None
+        self.put(RAY_SERVICE, snapshots.a_service(active=a_side(BLUE), pending=judged))
+        self.put(UPGRADE_POLICY, a_policy(spec={"gates": [GATE]}, namespace="default"))
+        for cluster in (BLUE, GREEN):
+            self.put(POD, a_pod(cluster, "head"))
+
+    async def request(self, method: str, path: str, **_: Any) -> bytes:
+        self.asked.append(f"{method} {path}")
+        answer = next((text for name, text in self.answers.items() if name in path), None)
+        if answer is None:
+            raise errors.Forbidden("pods/proxy is forbidden")
+        return answer
+
+    async def close(self) -> None:
+        """Have no connection."""
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def find(*_: Any, **__: Any) -> Where:
+        return Where(kubeconfig=None, namespace="default")
+
+    monkeypatch.setattr(kubeconfig, "find", find)
+
+    def run(command: str, server: FakeKube | None = None) -> Result:
+        async def connect(_: Where) -> Any:
+            return server
+
+        monkeypatch.setattr(session, "connect", connect)
+        return CliRunner().invoke(main.build("policy"), ["policy", *command.split()])
+
+    return run
+
+
+def write(*bodies: Json, name: str = "p.yaml") -> None:
+    Path(name).write_text(yaml.safe_dump_all(bodies, sort_keys=False))
+
+
+def counted(total: int, failed: int) -> bytes:
+    line = 'ray_serve_num_http_requests_total{{application="a",route="/",status_code="{}"}} {}\n'
+    return (line.format(200, total - failed) + line.format(503, failed)).encode()
+
+
+# --- lint --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_legal_policy_is_summed_up(typed: Any) -> None:
+    write(a_policy(spec={"steps": [{"weight": 5, "hold": "90s"}, {"weight": 100}], "gates": [GATE]}))
+    done = typed("lint p.yaml")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "p.yaml: UpgradePolicy careful: steps of 5, 100 %; gates errorRate; at least 1 min 30 s\n",
+    )
+
+
+@pytest.mark.parametrize(("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()])
+def test_lint_names_the_line_of_the_field(spec: Json, field: str) -> None:
+    (document,) = reading.parse(yaml.safe_dump(a_policy(spec=spec), sort_keys=False), "p.yaml")
+    (finding,) = checking.findings(document)
+    assert finding.field.startswith(field)
+    assert finding.line >= 5
+
+
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=case) for case, spec in LEGAL.items()])
+def test_lint_finds_nothing_in_a_legal_policy(spec: Json) -> None:
+    (document,) = reading.parse(yaml.safe_dump(a_policy(spec=spec)), "p.yaml")
+    assert checking.findings(document) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"apiVersion": "raybus.io/v1"}, "apiVersion"),
+        ({"metadata": {"name": "Care ful"}}, "metadata.name"),
+        ({"metadata": {}}, "metadata.name"),
+        ({"spec": None}, "spec"),
+        ({"spec": []}, "spec"),
+    ],
+)
+def test_lint_checks_the_object_itself(body: Json, field: str, typed: Any) -> None:
+    write({**a_policy(), **body})
+    done = typed("lint p.yaml")
+    assert done.exit_code == 1
+    assert f"error: {field}: " in done.stdout
+
+
+def test_lint_wants_a_policy(typed: Any) -> None:
+    write({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    done = typed("lint p.yaml")
+    assert (done.exit_code, done.stderr) == (2, "error: there is no UpgradePolicy in p.yaml\n")
+
+
+# --- try ---------------------------------------------------------------------------------------------------------------
+
+
+def test_without_an_upgrade_the_cluster_is_compared_with_itself(typed: Any) -> None:
+    server = Server(answers={BLUE: counted(500, 2)})
+    done = typed("try careful --service demo", server)
+    assert (done.exit_code, done.stdout) == (
+        0,
+        f"UpgradePolicy careful compares RayCluster {BLUE} with itself: there is no upgrade\n"
+        "  Pass: errorRate: 2 of 500 requests failed (0.4%), at most 1% allowed\n",
+    )
+    assert server.asked == [f"GET /api/v1/namespaces/default/pods/{BLUE}-head-aaaaa:8080/proxy/metrics"]
+
+
+def test_during_an_upgrade_the_new_cluster_is_judged(typed: Any) -> None:
+    server = Server(pending=GREEN, answers={BLUE: counted(500, 2), GREEN: counted(100, 50)})
+    done = typed("try careful --service rayservice/demo", server)
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        1,
+        [
+            f"UpgradePolicy careful compares RayCluster {GREEN} with {BLUE}",
+            "  Fail: errorRate: 50 of 100 requests failed (50%), at most 1% allowed",
+        ],
+    )
+
+
+def test_a_file_is_tried_before_it_is_applied(typed: Any) -> None:
+    write(a_policy("new", {"gates": [{**GATE, "max": "0%"}]}))
+    done = typed("try p.yaml --service demo", Server(answers={BLUE: counted(500, 2)}))
+    assert done.exit_code == 1
+    assert "UpgradePolicy new compares" in done.stdout
+
+
+def test_a_policy_without_gates_fails_nothing(typed: Any) -> None:
+    write(a_policy("bare", {"steps": [{"weight": 100}]}))
+    done = typed("try p.yaml --service demo", Server(answers={BLUE: counted(5, 5)}))
+    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "  no gates")
+
+
+@pytest.mark.parametrize(
+    ("command", "server", "error"),
+    [
+        (
+            "try careful --service demo",
+            Server(),
+            f"no pod of RayCluster {BLUE} reports its requests ({BLUE}-head-aaaaa: pods/proxy is forbidden)",
+        ),
+        (
+            "try careful --service demo",
+            Server(answers={BLUE: b"<html>"}),
+            f"no pod of RayCluster {BLUE} reports its requests ({BLUE}-head-aaaaa: port 8080 has no metrics of Ray that can be read)",
+        ),
+        ("try two.yaml --service demo", Server(), "two.yaml has 2 UpgradePolicies; name a file with one"),
+        (
+            "try bad.yaml --service demo",
+            Server(),
+            'bad.yaml: spec.bake: "soon" is not a duration such as 90s or 1h30m, at most 168h0m0s; '
+            "'raybus policy lint bad.yaml' lists the lines",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(command: str, server: FakeKube, error: str, typed: Any) -> None:
+    write(a_policy(), a_policy("b"), name="two.yaml")
+    write(a_policy(spec={"bake": "soon"}), name="bad.yaml")
+    done = typed(command, server)
+    assert (done.exit_code, done.stderr) == (1 if error.startswith("no pod") else 2, f"error: {error}\n")
+
+
+def test_an_unknown_policy_is_named(typed: Any) -> None:
+    done = typed(
+        "try other --service demo", Server(answers={BLUE: b'{"items": []}', "upgradepolicies": b'{"items": []}'})
+    )
+    assert done.exit_code == 1
+    assert "other" in done.stderr
+
+
+def test_the_output_on_the_page_of_the_command_line(typed: Any, golden: Golden) -> None:
+    write(a_policy(), a_policy("hasty", {"steps": [{"weight": 50}]}), name="careful.yaml")
+    golden.check("cli/policy-lint.txt", typed("lint careful.yaml").stdout)
+    server = Server(pending=GREEN, answers={BLUE: counted(9000, 20), GREEN: counted(1000, 4)})
+    server.put(UPGRADE_POLICY, a_policy(namespace="default"))
+    golden.check("cli/policy-try.txt", typed("try careful --service demo", server).stdout)
+
+
+def test_the_example_of_the_how_to_page_is_legal_and_has_the_summary_that_it_shows() -> None:
+    page = (ROOT / "docs/how-to/canary.md").read_text()
+    manifest = page.partition("```yaml\n")[2].partition("```")[0]
+    (document,) = reading.parse(manifest, "careful.yaml")
+    assert checking.findings(document) == []
+    assert f"careful.yaml: UpgradePolicy careful: {policies.summary(checking.policy(document))}\n" in page
+    assert upgrade_policy.read("careful", document.body["spec"]).steps == upgrade_policy.read("careful", CAREFUL).steps

@@ -295,3 +295,12 @@ async def test_a_restarted_api_server_may_refuse_for_a_while(
         await eventually(_is_watching(server), what="the watch")
         await _quiet(server)
     assert capsys.readouterr().out == "rayservice.ray.io/demo\n"
+
+
+async def test_a_reader_that_has_enough_ends_the_view(server: WatchableKube, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_text: str, **_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(printing, "message", closed)
+    with pytest.raises(BrokenPipeError):
+        await _to_the_end(server, _tables())

@@ -197,6 +197,19 @@ async def test_pods_of_a_cluster_that_is_gone_are_not_watched_any_more(server: W
         await eventually(lambda: server.watches.count("Pod") == 1, what="the end of one")
 
 
+async def test_a_change_that_a_line_does_not_show_is_no_line_and_a_document(
+    server: WatchableKube, lines: Callable[[], list[str]]
+) -> None:
+    async with _following(server, _tree(), Output.TEXT):
+        await eventually(lambda: "Event" in server.watches, what="watches")
+        await _quiet(server)
+        server.put(*CHANGES["an Event"])
+        await _quiet(server)
+        assert len(lines()) == 1
+        server.put(*CHANGES["a pod"])
+        await eventually(lambda: len(lines()) == 2, what="the ready pod")
+
+
 async def test_a_tree_that_only_ages_is_one_document(
     server: WatchableKube, lines: Callable[[], list[str]], now: list[datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ WIDTHS: Final = (60, 80, 160)
 LOG: Final = b"2026-01-31 10:00:00 INFO serve: \x1b[32mready\x1b[0m\nERROR in a task: \x1b[2Jout of memory\n"
 COMMANDS: Final = {
     "logs": ("logs demo", "logs demo --all --tail 2", "logs demo -o json", "logs nobody", "logs demo --group cpu"),
-    "events": ("events demo", "events demo --limit 2 -o json", "events demo -o yaml", "events demo --since yesterday"),
+    "events": ("events demo", "events demo --limit 2 -o json", "events demo -o jsonn", "events demo --since yesterday"),
     "cluster": (
         "cluster status",
         "cluster kubeconfig",
@@ -55,9 +55,10 @@ COMMANDS: Final = {
         "cluster status --name other",
         "cluster exec",
     ),
-    "demo": ("demo --keep", "demo -o json"),
+    "demo": ("demo --keep", "demo -o json", "demo -o jsonn"),
     "up": ("up --kubeconfig config", "up --kubeconfig none", "up --kubeconfig config --replicas watcher=x"),
 }
+TYPED: Final = [command for each in COMMANDS.values() for command in each]
 KUBECONFIG: Final = """{clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}], users: [{name: u, user: {}}],
 contexts: [{name: c, context: {cluster: c, user: u}}], current-context: c}"""
 
@@ -217,12 +218,12 @@ def _live(width: int) -> str:
     return "\n".join(line.rstrip() for line in text_of(shown, width=width).split("\n"))
 
 
-@pytest.mark.parametrize("command", [command for each in COMMANDS.values() for command in each])
+@pytest.mark.parametrize("command", [command for command in TYPED if not command.endswith("jsonn")])
 def test_the_width_of_a_terminal_changes_no_line_of_a_pipe(command: str) -> None:
     assert {typed(command, COLUMNS=str(width)).output for width in WIDTHS} == {typed(command).output}
 
 
-@pytest.mark.parametrize("command", [command for each in COMMANDS.values() for command in each])
+@pytest.mark.parametrize("command", TYPED)
 def test_a_pipe_gets_no_escape_sequence_and_no_color_changes_nothing(command: str) -> None:
     done = typed(command)
     assert "\x1b" not in done.output

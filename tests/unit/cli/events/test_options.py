@@ -73,7 +73,5 @@ def test_a_name_with_a_dot_is_one_token_of_the_filter() -> None:
 def test_other_values_are_refused_with_the_option_and_what_is_expected() -> None:
     with pytest.raises(errors.InvalidSpec, match="--limit 0: expected a whole number of 1 or more"):
         options.check_limit(0)
-    with pytest.raises(errors.InvalidSpec, match="--output 'yaml': expected text or json"):
-        options.check_output("yaml")
     with pytest.raises(errors.InvalidSpec, match="--replay '': expected the id of an event"):
         options.check_replay(" ")

@@ -197,6 +197,19 @@ async def test_pods_of_a_cluster_that_is_gone_are_not_watched_any_more(server: W
         await eventually(lambda: server.watches.count("Pod") == 1, what="the end of one")
 
 
+async def test_a_change_that_a_line_does_not_show_is_no_line_and_a_document(
+    server: WatchableKube, lines: Callable[[], list[str]]
+) -> None:
+    async with _following(server, _tree(), Output.TEXT):
+        await eventually(lambda: "Event" in server.watches, what="watches")
+        await _quiet(server)
+        server.put(*CHANGES["an Event"])
+        await _quiet(server)
+        assert len(lines()) == 1
+        server.put(*CHANGES["a pod"])
+        await eventually(lambda: len(lines()) == 2, what="the ready pod")
+
+
 async def test_a_tree_that_only_ages_is_one_document(
     server: WatchableKube, lines: Callable[[], list[str]], now: list[datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,3 +308,12 @@ async def test_a_restarted_api_server_may_refuse_for_a_while(
         await eventually(_is_watching(server), what="the watch")
         await _quiet(server)
     assert capsys.readouterr().out == "rayservice.ray.io/demo\n"
+
+
+async def test_a_reader_that_has_enough_ends_the_view(server: WatchableKube, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_text: str, **_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(printing, "message", closed)
+    with pytest.raises(BrokenPipeError):
+        await _to_the_end(server, _tables())

@@ -8,18 +8,22 @@ from common import errors
 from common.kube.client import KubeClient
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import Where
-from raybus_cli.changing import edits, execute, images
+from raybus_cli.changing import edits, execute, following, images
 from raybus_cli.changing.execute import Order
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.completion.targets import TargetArgument
+from raybus_cli.control.performing import TIMEOUT, TimeoutOption
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ResultOption
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import Plan
 from raybus_cli.reading.kinds import Target
+from raybus_cli.show import rollout_wait
+from raybus_cli.show.rollout_status import RolloutState
 
 RESTARTED: Final = "restarted"
 IMAGES_SET: Final = "image updated"
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the changed spec is served.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
 set_ = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help="Change one field.")
 
@@ -28,6 +32,8 @@ def restart(
     target: TargetArgument,
     dry_run: DryRunOption = False,
     output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -40,13 +46,13 @@ def restart(
 
     Examples:
     $ raybus restart demo --dry-run
-    $ raybus restart raycluster/lone -n serving
+    $ raybus restart raycluster/lone -n serving --wait --timeout 5m
     """
     now = session.now()
     order = Order(
         target=target, decide=lambda config: edits.restart(config, now=now), must_restart=True, is_dry_run=dry_run
     )
-    _run(order, session.where(kubeconfig, context, namespace), output, RESTARTED)
+    _run(order, session.where(kubeconfig, context, namespace), output, RESTARTED, limit=timeout if wait else None)
 
 
 @set_.command("image")
@@ -61,6 +67,8 @@ def image(
     ],
     dry_run: DryRunOption = False,
     output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -79,10 +87,10 @@ def image(
     except errors.InvalidSpec as problem:
         session.fail(problem)
     order = Order(target=target, decide=lambda config: edits.set_images(config, wanted), is_dry_run=dry_run)
-    _run(order, place, output, IMAGES_SET)
+    _run(order, place, output, IMAGES_SET, limit=timeout if wait else None)
 
 
-def _run(order: Order, place: Where, output: Output, done: str) -> None:
+def _run(order: Order, place: Where, output: Output, done: str, *, limit: float | None) -> None:
     is_text = output is Output.TEXT
 
     def show(plan: Plan) -> None:
@@ -100,6 +108,11 @@ def _run(order: Order, place: Where, output: Output, done: str) -> None:
         printing.message(order.target.full_name)
     else:
         printing.message(report(order.target, done, is_dry_run=order.is_dry_run))
+    if limit is not None and not order.is_dry_run:
+        target, seconds = order.target, limit
+        ended = session.run(place, lambda kube: following.until_served(kube, place.namespace, target, seconds=seconds))
+        printing.message(ended.text, err=ended.course is not RolloutState.DONE or output is not Output.TEXT)
+        raise SystemExit(rollout_wait.EXIT_CODES.get(ended.course, 1))
 
 
 def report(target: Target, done: str, *, is_dry_run: bool) -> str:

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import time
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -27,14 +26,7 @@ from raybus_cli.demo.scenario import DemoOptions, Scenario, Strategy
 from raybus_cli.demo.view import View
 from raybus_cli.demo.watching import NAMESPACE, SERVICE
 from raybus_cli.output import printing
-
-
-class Output(StrEnum):
-    """How the receipt is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
+from raybus_cli.output.printing import LinesOption, Output
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -62,7 +54,7 @@ def demo(
         typer.Option(min=1, envvar="RAYBUS_DEMO_RATE", help="Short requests a second; lower it on a slow machine."),
     ] = Load().rate,
     keep: Annotated[bool, typer.Option("--keep", help="Keep everything running and print how to inspect it.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print the receipt.")] = Output.TEXT,
+    output: LinesOption = Output.TEXT,
     save: Annotated[Path | None, typer.Option(help="Also write the receipt as JSON to this file.")] = None,
 ) -> None:
     """Serve a model on a real local cluster, upgrade it under load, and count failed requests.

@@ -18,6 +18,7 @@ from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.options import Options, Service
 from raybus_cli.events.run import Way
 from raybus_cli.output import logs, printing
+from raybus_cli.output.printing import LinesOption, Output
 from raybus_cli.reading import reader
 
 INTERRUPTED = 130
@@ -45,9 +46,7 @@ def events(
             help="Largest number of events: the first ones with --since or --replay, else the last ones.",
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="text: one line for each event; json: the CloudEvent as it is stored.")
-    ] = "text",
+    output: LinesOption = Output.TEXT,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     namespace: NamespaceOption = None,
@@ -58,7 +57,7 @@ def events(
     """Show the steps of upgrades, in order, from the history for external consumers.
 
     Without --nats and --nats-credentials it registers a key in the cluster's ConfigMap nats-keys-subscriber while it
-    runs, and reaches NATS through 'kubectl port-forward'.
+    runs, and reaches NATS through 'kubectl port-forward'. -o json prints each CloudEvent as it is stored, one a line.
 
     Examples:
     $ raybus events demo --since 10m
@@ -75,7 +74,7 @@ def events(
             replay=checks.check_replay(replay),
             limit=checks.check_limit(limit),
             follow=follow,
-            as_json=checks.check_output(output),
+            as_json=output is Output.JSON,
         )
         if place is not None:
             work = run.through(place, raybus_namespace, partial(_show, chosen, place))

@@ -105,10 +105,3 @@ def check_limit(limit: int | None) -> int | None:
     if limit is not None and limit < 1:
         raise errors.InvalidSpec(f"--limit {limit}: expected a whole number of 1 or more")
     return limit
-
-
-def check_output(text: str) -> bool:
-    """Return whether JSON is requested."""
-    if text not in {"text", "json"}:
-        raise errors.InvalidSpec(f"--output {text!r}: expected text or json")
-    return text == "json"

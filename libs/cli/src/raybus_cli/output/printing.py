@@ -51,7 +51,7 @@ ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON,
 ResultOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML, Output.NAME))]
 """Of a verb that acts on objects."""
 LinesOption = Annotated[Output, _option((Output.TEXT, Output.JSON))]
-"""Of a verb that prints line by line."""
+"""Of a verb that prints line by line, or one report for a person or a program."""
 VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
 
 

@@ -1,8 +1,7 @@
 """`raybus get`, `raybus list`, `raybus status`: the options, the waiting, and the exit codes."""
 
-import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -14,21 +13,14 @@ from raybus_cli.completion.names import NameArgument, TargetsArgument
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
-from raybus_cli.reading import kinds, reader
+from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import KINDS, Target
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import frame, rollout_status, sources, targets, watching
-from raybus_cli.show.changes import STARTUP_SECONDS
+from raybus_cli.show import frame, rollout_wait, sources, targets, watching
 from raybus_cli.show.frame import Frame
-from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
+from raybus_cli.show.rollout_status import RolloutState
 from raybus_cli.show.sources import Tables, Trees
 
-POLL_SECONDS: Final = 1.0
-"""Seconds between two reads of `status`."""
-REMIND_EVERY: Final = 10.0
-"""Seconds after which `status` repeats why it waits."""
-
-_EXIT_CODES: Final = {RolloutState.DONE: 0, RolloutState.TIMED_OUT: 3}
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")]
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
 SelectorOption = Annotated[
@@ -111,40 +103,14 @@ def status(
         session.fail(errors.InvalidSpec(f"--timeout {timeout!r} is no duration; write for example 10m, 90s or 0"))
     place = session.where(kubeconfig, context, namespace)
     seconds = length.total_seconds()
-    found = session.run(place, lambda kube: _wait(kube, place.namespace, name, seconds=seconds))
+    found = session.run(place, lambda kube: rollout_wait.until_over(kube, place.namespace, name, seconds=seconds))
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     elif output is Output.NAME:
         printing.message(kinds.SERVICE.full(name))
     else:
         printing.message(found.text, err=found.course is not RolloutState.DONE)
-    raise SystemExit(_EXIT_CODES.get(found.course, 1))
-
-
-async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) -> RolloutStatus:
-    """Read until a rollout is over or time is up; print each change, and a reminder now and then."""
-    loop = asyncio.get_running_loop()
-    began, reported, reported_at = loop.time(), "", 0.0
-    away_until = 0.0
-    while True:
-        try:
-            found = rollout_status.of(await reader.read(kube, namespace, name), now=session.now())
-        except (errors.Unavailable, errors.Throttled) as problem:
-            away_until = loop.time() + STARTUP_SECONDS
-            found = RolloutStatus(course=RolloutState.GOING_ON, text=problems.line(problem))
-        except (errors.Forbidden, errors.NotFound) as problem:
-            if loop.time() > away_until:
-                raise
-            found = RolloutStatus(course=RolloutState.GOING_ON, text=f"the API server is not ready yet: {problem}")
-        spent = loop.time() - began
-        if found.course is not RolloutState.GOING_ON:
-            return found
-        if spent >= seconds:
-            return RolloutStatus(course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {found.text}")
-        if found.text != reported or spent - reported_at >= REMIND_EVERY:
-            printing.message(f"{spent:6.0f} s  {found.text}", err=True)
-            reported, reported_at = found.text, spent
-        await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
+    raise SystemExit(rollout_wait.EXIT_CODES.get(found.course, 1))
 
 
 def _show_tables(tables: Tables, place: Where, output: Output, *, watch: bool) -> None:

@@ -24,6 +24,9 @@ RETRY_SECONDS: Final = 1.0
 """Seconds between reads of an API server that does not answer."""
 REDRAW_SECONDS: Final = 1.0
 """Seconds after which a terminal shows new ages; that needs no request."""
+_FOR_PEOPLE: Final = frozenset({Output.TEXT, Output.WIDE})
+_NOTHING: Final = object()
+"""The state of an object that was not there; that of a deleted one is None."""
 
 
 async def follow(kube: KubeClient, source: Source, output: Output) -> None:
@@ -38,23 +41,39 @@ async def follow(kube: KubeClient, source: Source, output: Output) -> None:
 
 async def _show(kube: KubeClient, source: Source, output: Output, changes: Changes) -> None:
     console = printing.console()
-    if console.is_terminal and output in {Output.TEXT, Output.WIDE}:
+    if console.is_terminal and output in _FOR_PEOPLE:
         with Live(console=console, auto_refresh=False) as live:
             async with aclosing(_frames(kube, source, changes, redraw=REDRAW_SECONDS)) as frames:
                 async for frame in frames:
                     live.update(frame.picture or Text("No resources found.", style="dim"), refresh=True)
-    known: dict[tuple[str, str, str], Any] = {}
-    heading = ""
+    lines = _Lines(output)
     async with aclosing(_frames(kube, source, changes, redraw=float("inf"))) as frames:
         async for frame in frames:
-            for item in frame.items:
-                if _key(item) in known and known[_key(item)] == item.state:
-                    continue
-                if output in {Output.TEXT, Output.WIDE} and item.heading and item.kind.singular != heading:
-                    heading = item.kind.singular
-                    printing.message(item.heading)
-                printing.message(_text(item, output))
-            known = {_key(item): item.state for item in frame.items}
+            lines.show(frame)
+
+
+class _Lines:
+    """Prints a line or a document for each object that has changed since the frame before."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._known: dict[tuple[str, str, str], tuple[Any, str]] = {}
+        self._heading = ""
+
+    def show(self, frame: Frame) -> None:
+        """Print what has changed; a line for people that would be the same again is left out."""
+        before, self._known = self._known, {}
+        for item in frame.items:
+            text, (state, last) = _text(item, self._output), before.get(_key(item), (_NOTHING, ""))
+            is_for_people = self._output in _FOR_PEOPLE
+            is_same = item.state == state or (is_for_people and text == last)
+            self._known[_key(item)] = (item.state, last if is_same else text)
+            if is_same:
+                continue
+            if is_for_people and item.heading and item.kind.singular != self._heading:
+                self._heading = item.kind.singular
+                printing.message(item.heading)
+            printing.message(text)
 
 
 async def _frames(kube: KubeClient, source: Source, changes: Changes, *, redraw: float) -> AsyncGenerator[Frame]:

@@ -113,6 +113,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "create persistentvolumeclaims",
             "create ingresses.networking.k8s.io",
             "create jobs.batch",
+            "delete poddisruptionbudgets.policy",
             "create events.events.k8s.io",
         ],
         [

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
+from cluster_reconciler.resources import services
 from cluster_reconciler.resources.ingress import ROUTE
 from common import errors, labels
 from common.api.opaque import Body
@@ -194,3 +195,24 @@ async def test_a_serve_service_of_the_user_is_left_to_him_and_blocks_nothing() -
     await harness.settle()
     assert len(harness.names()) == 4
     assert harness.kube.objects["Service", "ns", "c-serve-svc"]["spec"] == {}
+
+
+async def test_two_head_services_are_named_and_no_pod_is_created_until_one_is_left() -> None:
+    """Workers could reach another head by either of them; KubeRay does the same."""
+    harness = Harness()
+    copy: Body = {
+        "metadata": {"name": "mine", "namespace": "ns", "labels": dict(services.head_list_labels(a_ray_cluster()))}
+    }
+    harness.kube.put(SERVICE, copy)
+    harness.kube.put(SERVICE, {"metadata": {**copy["metadata"], "name": "other"}})
+    harness.apply(a_ray_cluster())
+    await harness.settle()
+    assert (harness.names(), str(harness.errors[-1])) == (
+        [],
+        "2 head service found [mine other]; delete all but c-head-svc",
+    )
+    for name in ("mine", "other"):
+        await harness.app.ports.kube.delete(SERVICE, "ns", name)
+    await harness.reconcile()
+    await harness.settle()
+    assert (len(harness.names()), ("Service", "ns", "c-head-svc") in harness.kube.objects) == (4, True)

@@ -97,6 +97,18 @@ PARTS: Final = {
                 "Prepare pods so that a blue/green upgrade can close kept-alive connections between requests. This changes pods.",
             ),
             Key(
+                "raybus.io/disruption-budget",
+                _EITHER,
+                "`true`, `false`; `false` when absent, unless `RAYBUS_DISRUPTION_BUDGETS` is set",
+                "Limit evictions by PodDisruptionBudgets ([drain nodes](../how-to/node-drains.md)). A RayService passes it to new clusters.",
+            ),
+            Key(
+                "raybus.io/drain-workers",
+                _EITHER,
+                "`true`, `false`; `false` when absent",
+                "Drain workers in Ray before they end, by a preStop hook. This changes new pods.",
+            ),
+            Key(
                 "raybus.io/revision-history-limit",
                 _SERVICE,
                 f"0 to {upgrade_controls.MOST_HISTORY}; {upgrade_controls.DEFAULT_HISTORY} when absent",
@@ -160,6 +172,7 @@ PARTS: Final = {
             Key("raybus.io/upgrade-from", _CLUSTER, "name", "The cluster that this one replaces, until the event of the upgrade's end is published."),
             Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "Record of the upgrade that replaced this cluster."),
             Key("raybus.io/delete-after", _CLUSTER, "time", "Earliest deletion time of this unused cluster."),
+            Key("raybus.io/has-disruption-budgets", _CLUSTER, "`true`", "PodDisruptionBudgets of raybus may exist for this cluster."),
             Key("raybus.io/draining-since", _CLUSTER, "time", "Start of its drain."),
             Key("raybus.io/serves", "Pod", "name of a RayService", "A label: the Serve Service of the RayService selects the pod during an upgrade in steps."),
             Key("raybus.io/draining", "Pod", "`true`", "Its proxy closes kept-alive connections between requests."),

@@ -141,6 +141,7 @@ WARNINGS: Final = {
     "NoServePort": "The head has no port for Serve.",
     "ServiceNotOwned": "Another RayService owns the Service of that name.",
     "NetworkPolicyNameCollision": "Another owner has a NetworkPolicy of the name; the pods run without that isolation.",
+    "PodDisruptionBudgetNameCollision": "Another owner has a PodDisruptionBudget of the name; evictions are not limited.",
     "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",
     "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
     "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",
@@ -150,7 +151,13 @@ WARNINGS: Final = {
 
 _OF_CLUSTERS: Final = [
     reason
-    for each in (*vars(cluster_events).values(), *cluster_events.CREATED.values())
+    for each in (
+        *vars(cluster_events).values(),
+        *cluster_events.CREATED.values(),
+        *cluster_events.UPDATED.values(),
+        *cluster_events.DELETED.values(),
+        *cluster_events.TAKEN.values(),
+    )
     if isinstance(each, Warned | Reported)
     for reason in (each.reasons if isinstance(each, Reported) else (each.reason,))
 ]

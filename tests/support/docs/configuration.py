@@ -41,6 +41,7 @@ TEXTS: Final = {
     "RAYBUS_OPERATOR_CONFIG": "The operator's file; see below.",
     "RAYBUS_BATCH_SCHEDULER": "`volcano`, `yunikorn`, `scheduler-plugins` or `kai-scheduler`, where the file names none.",
     "RAYBUS_GRACEFUL_DRAIN": "Default of the annotation `raybus.io/graceful-drain`; it changes pods.",
+    "RAYBUS_DISRUPTION_BUDGETS": "Default of the annotation `raybus.io/disruption-budget`: PodDisruptionBudgets for all clusters.",
     "RAYBUS_WRITE_ZERO_VALUES": "Write the finalizer together with Go's zero values, which creates a second generation.",
     "ENABLE_INIT_CONTAINER_INJECTION": "Workers wait for the GCS in an init container.",
     "ENABLE_PROBES_INJECTION": "Ray containers get probes where they have none.",

@@ -54,7 +54,7 @@ TEXTS: Final = {
     "RayClusterSpec.rayVersion": "Ray's version; the image decides the running version, this field the probes and options.",
     "RayClusterSpec.workerGroupSpecs": "Groups of equal workers.",
     "UpgradeStrategy.type": "`Recreate` deletes all pods when the spec changes; absent means `None`.",
-    "AuthOptions.enableK8sTokenAuth": "Let the Kubernetes API check tokens; not in a RayService.",
+    "AuthOptions.enableK8sTokenAuth": "Let the Kubernetes API check tokens; KubeRay rejects it in a RayService.",
     "AuthOptions.secretName": "Your own Secret with the token under `auth_token`; without it raybus creates one.",
     "AuthOptions.mode": "Whether tokens are required.",
     "AutoscalerOptions.resources": "Requests and limits; 500m CPU and 512Mi of memory when absent.",

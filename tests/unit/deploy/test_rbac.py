@@ -67,6 +67,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster rbac.authorization.k8s.io/rolebindings": {"get", "create"},
         "cluster networking.k8s.io/ingresses": {"get", "create", "update"},
         "cluster networking.k8s.io/networkpolicies": {"get", "list", "create", "update", "delete"},
+        "cluster policy/poddisruptionbudgets": {"get", "list", "create", "update", "delete"},
         "cluster route.openshift.io/routes": {"get", "create"},
         "cluster scheduling.volcano.sh/podgroups": {"get", "create", "update"},
         "cluster scheduling.x-k8s.io/podgroups": {"get", "create"},

@@ -1,6 +1,7 @@
 """Which children, pods apart, a RayCluster needs and lacks.
 
-Services are in the state stream. NetworkPolicies are listed; those that are wanted are kept as they should be, all others of ours go.
+Services are in the state stream. NetworkPolicies and PodDisruptionBudgets are listed; those that are wanted are kept as they should be, all
+others of ours go.
 The others are looked up at the API server (`looked_up`) and created when absent. Of these only the Ingress follows the RayCluster
 afterwards, and the owner of the GCS volume claim (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
 """
@@ -12,7 +13,17 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.resources import auth, autoscaler, graceful_drain, ingress, network_policy, owner, services
+from cluster_reconciler.pods import workers
+from cluster_reconciler.resources import (
+    auth,
+    autoscaler,
+    disruption_budget,
+    graceful_drain,
+    ingress,
+    network_policy,
+    owner,
+    services,
+)
 from cluster_reconciler.resources import gcs_fault_tolerance as gcs
 from cluster_reconciler.resources.ingress import ROUTE
 from common import labels
@@ -20,11 +31,12 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
 from common.kube.resources import NETWORK_POLICY, Resource
+from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
 from common.ray import cluster_traits as traits
 from common.ray import service_ports
-from common.runtime.actions import Action, Delete, EmitEvent, IfExists, Refuse, Replace
+from common.runtime.actions import Action, Annotate, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
 
-_NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY})
+_NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
 """Kinds of which an object of another owner blocks the plan; of the others any object of the name is as good."""
 _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
@@ -65,32 +77,66 @@ def create(observed: Observed) -> Continue | ClusterPlan:
         *step(*_for_pods(observed), *_services(observed)),
         *step(*_ingress_or_route(observed), is_side=True),
         *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
+        *(() if observed.budgets is None else budgets(observed, observed.budgets)),
     )
-    if not observed.predecessors:
-        return Continue(actions=actions)
-    place = cluster.metadata.namespace
+    fault = _left_behind(observed) or _ambiguous_head(observed)
+    return ClusterPlan(actions=actions, fault=fault, note=fault) if fault else Continue(actions=actions)
+
+
+def _left_behind(observed: Observed) -> str:
+    place = observed.cluster.metadata.namespace
     names = ", ".join(sorted(f"{each.resource.kind} {place}/{each.name}" for each in observed.predecessors))
-    fault = f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
-    return ClusterPlan(actions=actions, fault=fault, note=fault)
+    return names and f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
+
+
+def _ambiguous_head(observed: Observed) -> str:
+    """Return the problem with several head Services, of which none is chosen, as by KubeRay: workers may reach another head."""
+    names = [each.metadata.name for each in observed.head_services]
+    found = f"{len(names)} head service found [{' '.join(names)}]"
+    return f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
 
 
 def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
     """Yield what is done about NetworkPolicies, given all that carry the cluster's label."""
-    wanted = network_policy.build(cluster)
+    yield from _kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed)
+
+
+def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
+    """Return what is done about PodDisruptionBudgets, given all that carry the cluster's label.
+
+    A mark on the RayCluster is there for as long as one may exist: without it none is listed, also after the feature was
+    turned off while no process ran.
+    """
+    cluster, wanted = observed.cluster, wanted_budgets(observed)
+    is_marked = labels.HAS_BUDGETS in cluster.metadata.annotations
+    before: list[Action] = [Annotate(name=labels.HAS_BUDGETS, value="true")] if wanted and not is_marked else []
+    after: list[Action] = [Annotate(name=labels.HAS_BUDGETS, value=None)] if is_marked and not wanted else []
+    parts = (before, [*_kept(cluster, BUDGET, wanted, listed)], after)
+    return tuple(Parallel(actions=tuple(each), chain="budgets") for each in parts if each)
+
+
+def wanted_budgets(observed: Observed) -> dict[str, Body]:
+    """Return the PodDisruptionBudgets that a cluster is to have, by name."""
+    cluster, count = observed.cluster, sum(map(workers.target, traits.named_groups(observed.cluster)))
+    idle = sum(disruption_budget.is_idle(pod, now=observed.now) for pod in observed.workers)
+    return disruption_budget.build(cluster, observed.config, workers=count, serving=count - idle)
+
+
+def _kept(cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: tuple[Body, ...]) -> Iterator[Action]:
+    """Yield what makes the children of a kind as wanted, given all that carry the cluster's label: ours that are not wanted go."""
     own = {each["metadata"]["name"]: each for each in listed if owner.controls(cluster, each)}
     foreign = {each["metadata"]["name"] for each in listed} - own.keys()
     for name, body in wanted.items():
         if name in foreign:
-            yield Refuse(event=events.NETWORK_POLICY_TAKEN.about(cluster, name))
+            yield Refuse(event=events.TAKEN[kind].about(cluster, name))
         elif name not in own:
-            yield _child(cluster, NETWORK_POLICY, body).creation
+            yield _child(cluster, kind, body).creation
         elif (changed := owner.updated(body, own[name], "labels")) is not None:
-            report = events.UPDATED_NETWORK_POLICY.about(cluster, name)
-            yield Replace(resource=NETWORK_POLICY, body=changed, events=report)
+            yield Replace(resource=kind, body=changed, events=events.UPDATED[kind].about(cluster, name))
     for name, have in own.items():
         if name not in wanted:
-            report = events.DELETED_NETWORK_POLICY.about(cluster, name)
-            yield Delete(resource=NETWORK_POLICY, name=name, uid=have["metadata"]["uid"], events=report)
+            report = events.DELETED[kind].about(cluster, name)
+            yield Delete(resource=kind, name=name, uid=have["metadata"]["uid"], events=report)
 
 
 def _identity(observed: Observed) -> Iterator[Action]:

@@ -25,6 +25,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     injects_probes: Annotated[bool, "ENABLE_PROBES_INJECTION"] = True
     drains_gracefully: Annotated[bool, "RAYBUS_GRACEFUL_DRAIN"] = False
     """What a RayService without the annotation `raybus.io/graceful-drain` means; ours, and it changes pods."""
+    limits_disruption: Annotated[bool, "RAYBUS_DISRUPTION_BUDGETS"] = False
+    """What a RayCluster without the annotation `raybus.io/disruption-budget` means; ours."""
     cleans_up_redis: Annotated[bool, "ENABLE_GCS_FT_REDIS_CLEANUP"] = True
     deletes_random_pods: Annotated[bool, "ENABLE_RANDOM_POD_DELETE"] = False
     head_service_has_cluster_ip: Annotated[bool, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"] = False

@@ -12,6 +12,7 @@ from cluster_reconciler.resources.ingress import ROUTE
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
+from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
 from common.runtime.actions import ActionEvents
 
 
@@ -82,11 +83,18 @@ SERVICE_ACCOUNT_MISSING: Final = Warned(
     "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details.",
 )
 NO_DRAIN: Final = Warned("GracefulDrainUnavailable", "The RayCluster {cluster} cannot drain gracefully: {problem}")
-NETWORK_POLICY_TAKEN: Final = Warned(
-    "NetworkPolicyNameCollision",
-    "NetworkPolicy {child} already exists and is not owned by this RayCluster, network isolation "
-    "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision",
-)
+TAKEN: Final = {
+    kinds.NETWORK_POLICY: Warned(
+        "NetworkPolicyNameCollision",
+        "NetworkPolicy {child} already exists and is not owned by this RayCluster, network isolation "
+        "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision",
+    ),
+    BUDGET: Warned(
+        "PodDisruptionBudgetNameCollision",
+        "PodDisruptionBudget {child} already exists and is not owned by RayCluster {cluster}, so evictions of its pods are not limited; "
+        "rename it, or set the annotation raybus.io/disruption-budget to false",
+    ),
+}
 CLAIM_MISSING: Final = Warned(
     "FailedToCreatePVC",
     'GcsFaultToleranceOptions.Storage.ClaimName "{claim}" not found in namespace {namespace}; '
@@ -136,12 +144,15 @@ CREATED: Final = {
     )
 } | {
     kinds.NETWORK_POLICY: Reported("Create", "NetworkPolicy", "NetworkPolicy {child}", end=": "),
+    BUDGET: Reported("Create", BUDGET.kind, "PodDisruptionBudget {child}", end=": "),
     kinds.PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
 }
 CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanup Job {child}")
 UPDATED_INGRESS: Final = Reported("Update", "Ingress", "ingress {child}", "Failed updating ingress {child}, ")
-UPDATED_NETWORK_POLICY: Final = Reported("Update", "NetworkPolicy", "NetworkPolicy {child}", end=": ")
-DELETED_NETWORK_POLICY: Final = Reported("Delete", "NetworkPolicy", "NetworkPolicy {child}", end=": ")
+UPDATED: Final = {
+    kind: Reported("Update", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in (kinds.NETWORK_POLICY, BUDGET)
+}
+DELETED: Final = {kind: Reported("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in UPDATED}
 CREATED_HEAD: Final = Reported("Create", "HeadPod", "head Pod {child}", "Failed to create head Pod {namespace}/, ")
 """A pod that is not made has no name in KubeRay's text."""
 CREATED_WORKER: Final = Reported(

@@ -16,7 +16,7 @@ from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.resources import owner, services
+from cluster_reconciler.resources import disruption_budget, owner, services
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
 from common.api.meta import Items
@@ -24,7 +24,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate
 from common.kube.client import Kube
-from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
+from common.kube.resources import NETWORK_POLICY, POD, POD_DISRUPTION_BUDGET, Resource, label_selector
 from common.runtime.actions import Create
 from common.runtime.cache import Cache, version_of
 from common.runtime.executor import Executor
@@ -181,8 +181,37 @@ async def _look_up(observed: Observed, io: Ports) -> Observed:
         found[child.resource] = body
     listed, waits_for = await _listed_policies(cluster, io, now=now), tuple(predecessors)
     return msgspec.structs.replace(
-        observed, absent=absent, found=found, predecessors=waits_for, network_policies=listed
+        observed,
+        absent=absent,
+        found=found,
+        predecessors=waits_for,
+        network_policies=listed,
+        budgets=await _listed_budgets(observed, io),
     )
+
+
+async def _listed_budgets(observed: Observed, io: Ports) -> tuple[Body, ...] | None:
+    """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
+    cluster, memory = observed.cluster, memory_of(observed.cluster, io)
+    is_known = (
+        POD_DISRUPTION_BUDGET,
+        "",
+    ) in memory.children  # also of a cluster that lost its mark to a `kubectl replace`
+    if not (is_known or disruption_budget.may_exist(cluster, io.config)):
+        return None
+    observed = from_state(observed, io)
+    all_of_them = Child(POD_DISRUPTION_BUDGET, "", wanted=children.wanted_budgets(observed))
+    if memory.trusts(all_of_them, now=observed.now):
+        return None
+    answer = await io.kube.list(POD_DISRUPTION_BUDGET, cluster.metadata.namespace, label_selector=selector(cluster))
+    listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
+    if children.budgets(observed, listed):
+        return listed
+    if all_of_them.wanted:
+        memory.saw(all_of_them, now=observed.now)
+    else:
+        memory.children.pop((POD_DISRUPTION_BUDGET, ""), None)
+    return None
 
 
 async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> tuple[Body, ...] | None:

@@ -55,6 +55,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Children that the latest live read found, of a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
+    budgets: tuple[Body, ...] | None = None
+    """All PodDisruptionBudgets that carry it, likewise."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()

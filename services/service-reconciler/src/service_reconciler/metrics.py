@@ -176,7 +176,7 @@ def initialize() -> None:
 def note(observed: Observed, action: Action) -> None:
     """Count what a write means that has been made."""
     match action:
-        case Annotate(name=labels.UPGRADE_RECEIPT, value=value):
+        case Annotate(name=labels.UPGRADE_RECEIPT, value=str(value)):
             receipt = msgspec.json.decode(value, type=Receipt)
             UPGRADES.labels(receipt.outcome).inc()
             for name, seconds in msgspec.structs.asdict(receipt.seconds).items():

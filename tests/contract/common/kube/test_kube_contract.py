@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from prometheus_client import REGISTRY
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import APPLY_PATCH, Kube, KubeClient, Patch
-from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, Resource
+from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, SERVICE_ACCOUNT, Resource
 from localcluster.control_plane import ControlPlane
 from support.fakes.kube import FakeKube
 
@@ -202,6 +203,21 @@ async def test_a_collection_is_deleted_by_selector(kube: Kube) -> None:
         )
     await kube.delete_collection(SECRET, NAMESPACE, label_selector=f"mark={mark}")
     assert read(await kube.list(SECRET, NAMESPACE, label_selector=f"mark={mark}"))["items"] == []
+
+
+async def test_a_token_is_issued_for_an_account_that_exists_and_names_its_times(kube: Kube) -> None:
+    name = a_name()
+    with pytest.raises(errors.NotFound):
+        await kube.request_token(NAMESPACE, name, seconds=600)
+    await created(kube, SERVICE_ACCOUNT, {"metadata": {"name": name}})
+    issued = [read(await kube.request_token(NAMESPACE, name, seconds=seconds)) for seconds in (600, 3600)]
+    assert len({each["status"]["token"] for each in issued}) == 2
+    lives = [
+        datetime.fromisoformat(each["status"]["expirationTimestamp"])
+        - datetime.fromisoformat(each["metadata"]["creationTimestamp"])
+        for each in issued
+    ]
+    assert lives == [timedelta(minutes=10), timedelta(hours=1)]
 
 
 async def test_requests_are_counted_by_code_and_method(kube: Kube) -> None:

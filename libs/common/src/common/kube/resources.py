@@ -99,6 +99,7 @@ ROLE_BINDING: Final = Resource(
 JOB: Final = Resource(group="batch", kind="Job", plural="jobs")
 INGRESS: Final = Resource(group="networking.k8s.io", kind="Ingress", plural="ingresses")
 NETWORK_POLICY: Final = Resource(group="networking.k8s.io", kind="NetworkPolicy", plural="networkpolicies")
+POD_DISRUPTION_BUDGET: Final = Resource(group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
 ENDPOINT_SLICE: Final = Resource(group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices")
 EVENT: Final = Resource(group="events.k8s.io", kind="Event", plural="events")
 LEASE: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leases")

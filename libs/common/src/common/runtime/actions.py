@@ -163,17 +163,17 @@ class SetFinalizers(Action, frozen=True, kw_only=True):
 
 
 class Annotate(Action, frozen=True, kw_only=True):
-    """Set an annotation of the reconciled object, and nothing else of it."""
+    """Set an annotation of the reconciled object, or remove it, and nothing else of it."""
 
     name: str
-    value: str
+    value: str | None
 
     def patch(self, version: str) -> Body:
         """Return the patch, which carries the resourceVersion that the object must have."""
         return {"metadata": {"resourceVersion": version, "annotations": {self.name: self.value}}}
 
     def __str__(self) -> str:
-        return f"annotate with {self.name}"
+        return f"annotate with {self.name}" if self.value is not None else f"remove annotation {self.name}"
 
 
 class EmitEvent(Action, frozen=True, kw_only=True):

@@ -1,0 +1,70 @@
+"""The PodDisruptionBudgets of a cluster: how many of its pods a drain of nodes leaves, for the head and for the workers.
+
+Off unless an annotation, or the operator's configuration, asks for them: KubeRay has none, a protected head blocks `kubectl drain`, and
+a pod under two budgets cannot be evicted at all (ADR 26). Kubernetes counts the pods of a controller that it cannot scale only for a
+`minAvailable` that is a number. Pods that are not ready may always be evicted.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from cluster_reconciler.config import Config
+from cluster_reconciler.observed import is_terminating
+from cluster_reconciler.resources import owner
+from common import labels
+from common.api.core import Pod
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import POD_DISRUPTION_BUDGET
+from common.ray import cluster_traits as traits
+
+IDLE_AFTER: Final = timedelta(minutes=10)
+"""A worker that runs and is not ready for so long does not serve: Serve has no replica there, or it is broken."""
+
+
+def is_asked_for(cluster: RayCluster, config: Config) -> bool:
+    """Return whether evictions of a cluster's pods are to be limited."""
+    asked = cluster.metadata.annotations.get(labels.DISRUPTION_BUDGET, "").lower()
+    return asked == "true" or (config.limits_disruption and asked != "false")
+
+
+def may_exist(cluster: RayCluster, config: Config) -> bool:
+    """Return whether a cluster has budgets, or is to have some."""
+    return is_asked_for(cluster, config) or labels.HAS_BUDGETS in cluster.metadata.annotations
+
+
+def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
+    """Return the budgets that a cluster is to have, by name: none while it is suspended, or once another one has replaced it.
+
+    The head has one, unless its loss ends nothing. Of the workers, of which `serving` are expected to be ready, one may go at a time,
+    and the last one may not.
+    """
+    is_over = cluster.spec.suspend is True or labels.DELETE_AFTER in cluster.metadata.annotations
+    if is_over or not is_asked_for(cluster, config):
+        return {}
+    budgets: list[Body] = []
+    if workers == 0 or not traits.is_fault_tolerant(cluster):
+        budgets.append(_budget(cluster, labels.HEAD, 1))
+    if workers > 0:
+        budgets.append(_budget(cluster, labels.WORKER, max(serving - 1, 1)))
+    return {each["metadata"]["name"]: each for each in budgets}
+
+
+def is_idle(pod: Pod, *, now: datetime) -> bool:
+    """Return whether a worker is not expected to be ready, so that it counts for no budget."""
+    ready = pod.condition("Ready")
+    if pod.status.phase != "Running" or is_terminating(pod) or ready is None or ready.status == "True":
+        return False
+    return ready.last_transition_time is not None and now - ready.last_transition_time >= IDLE_AFTER
+
+
+def _budget(cluster: RayCluster, role: str, least: int) -> Body:
+    name = cluster.metadata.name
+    selector = {labels.CLUSTER: name, labels.NODE_TYPE: role}
+    spec: Body = {
+        "minAvailable": least,
+        "selector": {"matchLabels": selector},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    own = {labels.CLUSTER: name, labels.NODE_TYPE: role, **labels.BY_OPERATOR}
+    return owner.child(cluster, POD_DISRUPTION_BUDGET, name=f"{name}-{role}", labels=own, spec=spec)

@@ -11,6 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 from rich.console import Group
+from typer import rich_utils
 from typer.testing import CliRunner, Result
 
 from common.api.core import Pod
@@ -170,6 +171,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert env
         return Where(kubeconfig=None, namespace=namespace or "default")
 
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", None)  # set where another test imported it with a width of its own
     monkeypatch.setattr(session, "connect", _connect)
     monkeypatch.setattr(session, "now", lambda: NOW)
     monkeypatch.setattr(kubeconfig, "find", find)

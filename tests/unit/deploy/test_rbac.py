@@ -130,6 +130,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /services": {"get", "create"},
         "cluster discovery.k8s.io/endpointslices": {"list"},
         "cluster /services/proxy": {"get", "update"},
+        "cluster /pods/proxy": {"get"},
         "cluster /secrets": {"get"},
         f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},

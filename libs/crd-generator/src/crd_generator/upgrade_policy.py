@@ -88,7 +88,9 @@ def spec() -> Schema:
             "onFailure": _choice(
                 "What a failed gate does to the upgrade.", policy.OnFailure, default=policy.OnFailure.ROLLBACK
             ),
-            "bake": _duration("How long the replaced cluster stays after the promotion, ready for a rollback."),
+            "bake": _duration(
+                "How long the replaced cluster keeps its capacity once all traffic has moved, ready for a rollback."
+            ),
             "autoPromote": {
                 "description": "Whether the new cluster is promoted without its user.",
                 "type": "boolean",

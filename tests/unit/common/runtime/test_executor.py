@@ -35,6 +35,10 @@ class Step(Action, frozen=True, kw_only=True):
         return self.is_part
 
 
+class Optional(Step, frozen=True, kw_only=True):
+    is_optional: ClassVar[bool] = True
+
+
 class Run:
     """One plan, executed: what was done, batch by batch, what was emitted, and the result."""
 
@@ -44,7 +48,7 @@ class Run:
         self.done: list[str] = []
         recorder = EventRecorder(self.kube, RAY_SERVICE, controller="c", instance="i", clock=self.clock)
         self.executor = Executor[RayService](
-            recorder, clock=self.clock, writer_of=self._writer, handlers={Step: self._perform}
+            recorder, clock=self.clock, writer_of=self._writer, handlers=dict.fromkeys((Step, Optional), self._perform)
         )
 
     async def execute(self, *steps: Action | Parallel) -> Executed:
@@ -178,10 +182,6 @@ async def test_a_plan_in_time_is_not_cut() -> None:
     run = Run()
     result = await run.execute(Parallel(actions=some("a", seconds=SLICE)))
     assert (run.done, result.is_cut) == (["a"], False)
-
-
-class Optional(Step, frozen=True, kw_only=True):
-    is_optional: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize("is_parallel", [False, True])

@@ -33,7 +33,7 @@ HIGHEST_QUANTILE: Final = 0.999
 MOST_REQUESTS: Final = 10**6
 """That a gate awaits."""
 MOST_WARM_UP: Final = 10_000
-MOST_AT_ONCE: Final = 64
+MOST_AT_ONCE: Final = 16
 LONGEST_PATH: Final = 1000
 NO_TIME: Final = timedelta(0)
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -137,7 +137,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[Gate, ...] = ()
     on_failure: OnFailure = OnFailure.ROLLBACK
     bake: timedelta = NO_TIME
-    """How long the replaced cluster stays after the promotion."""
+    """How long the replaced cluster keeps its capacity once all traffic has moved: in steps before the promotion, in blue/green after it."""
     auto_promote: bool = True
     warm_up: WarmUp | None = None
     mirror: Mirror | None = None

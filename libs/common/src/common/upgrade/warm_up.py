@@ -18,8 +18,6 @@ from common.runtime.background import Background
 from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
-MOST_AT_ONCE: Final = 16
-"""Requests of one warm-up under way: those of all share a limit."""
 
 
 class _Run(msgspec.Struct):
@@ -67,5 +65,5 @@ class WarmUps:
                 progress.answered += 1
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(asked.concurrency, progress.wanted, MOST_AT_ONCE)):
+            for _ in range(min(asked.concurrency, progress.wanted)):
                 group.create_task(send())

@@ -33,7 +33,7 @@ def definition() -> Schema:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+            {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
             for name, kind, path, priority in _COLUMNS
         ],
         "schema": {"openAPIV3Schema": _root()},

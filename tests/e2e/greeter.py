@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import yaml
 
+from common import labels
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
@@ -49,6 +50,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 2
     """Serve's replicas at full capacity."""
     takes_grpc: bool = False
+    fail_percent: int = 0
+    """How many of the requests fail."""
+    policy: str = ""
+    """The name of an UpgradePolicy."""
 
 
 class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +142,8 @@ class Greeter:
                     stepSizePercent=options.step, intervalSeconds=options.interval, maxSurgePercent=options.surge
                 )
                 deployment["num_replicas"] = options.replicas
+                if options.policy:
+                    body["metadata"]["annotations"] = {labels.UPGRADE_POLICY: options.policy}
             case BlueGreen(drains=drains):
                 body["metadata"]["annotations"] = {"raybus.io/graceful-drain": str(drains).lower()}
         spec["serveConfigV2"] += f"    deployments: [{msgspec.json.encode(deployment).decode()}]\n"
@@ -144,6 +151,8 @@ class Greeter:
         for group in (config["headGroupSpec"], *config["workerGroupSpecs"]):
             container = group["template"]["spec"]["containers"][0]
             container["env"][0]["value"] = str(version)
+            if isinstance(self._options, Options) and self._options.fail_percent:
+                container["env"].append({"name": "FAIL_PERCENT", "value": str(self._options.fail_percent)})
             if isinstance(self._options, BlueGreen) and self._options.has_ha_proxy:
                 container["env"].append({"name": "RAY_SERVE_ENABLE_HA_PROXY", "value": "1"})
             if isinstance(self._options, Options) and self._options.takes_grpc:

@@ -1,7 +1,11 @@
-"""A small Serve application: it answers with its version, at once, after some seconds, or repeatedly."""
+"""A small Serve application: it answers with its version, at once, after some seconds, or repeatedly.
+
+To see what a gate does with a bad version, FAIL_PERCENT in the pods' environment has so many percent of the requests fail.
+"""
 
 import asyncio
 import os
+import random
 from collections.abc import AsyncGenerator
 
 from ray import serve
@@ -21,6 +25,8 @@ class Greeter:
     async def __call__(self, request: Request) -> dict[str, str]:
         """Return the version that this replica's pod was started with."""
         await asyncio.sleep(float(request.query_params.get("think", "0")))
+        if random.random() * 100 < float(os.environ.get("FAIL_PERCENT", "0")):
+            raise RuntimeError("this version fails as FAIL_PERCENT asks")
         return {"version": os.environ.get("MODEL_VERSION", "unknown")}
 
     async def Streaming(self, request: UserDefinedMessage) -> AsyncGenerator[UserDefinedResponse, None]:

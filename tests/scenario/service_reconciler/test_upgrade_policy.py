@@ -1,4 +1,4 @@
-"""Blue/green upgrades that follow an UpgradePolicy: promotion by its user, and the bake of the replaced cluster; ADR 27."""
+"""Blue/green upgrades that follow an UpgradePolicy: promotion by its user, and the bake of the replaced cluster; ADR 28."""
 
 from typing import Any
 

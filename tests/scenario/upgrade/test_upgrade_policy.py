@@ -1,4 +1,4 @@
-"""Upgrades in steps that follow an UpgradePolicy: its steps, pauses, gates and bake, by both services; ADR 27."""
+"""Upgrades in steps that follow an UpgradePolicy: its steps, pauses, gates and bake, by both services; ADR 28."""
 
 from typing import Any
 

@@ -71,6 +71,18 @@ def test_an_error_rate_against_a_limit(count: int, total: int, expected: tuple[O
     assert outcome(RATE, NOTHING, errors(count, total)) == expected
 
 
+def test_of_several_windows_each_has_a_part_of_the_probability_of_a_false_alarm() -> None:
+    alone, shared = (
+        {
+            each
+            for each in range(40)
+            if evaluate(RATE, NOTHING, errors(each, 400), windows=windows).outcome is Outcome.FAIL
+        }
+        for windows in (1, 5)
+    )
+    assert shared < alone
+
+
 def test_a_result_has_the_figures() -> None:
     found = evaluate(RATE, NOTHING, errors(2, 200))
     assert found == Result(

@@ -1,9 +1,9 @@
 """Whether the requests of a pending cluster are within the limit of a gate.
 
 A gate is evaluated each second, and an upgrade ends at the first failure, so the comparison is valid at any time
-(`common.upgrade.sequential`). `ALPHA` is shared by the gates of an upgrade, and of a gate by all requests and by each route. A limit by
+(`common.upgrade.sequential`). `ALPHA` is shared by the gates of an upgrade and by its windows, and of a gate by all requests and by each route. A limit by
 growth needs an upper bound of the active cluster's value that holds at any time, too; the bound and the comparison have half of it each. The
-window has to begin with the upgrade and grow: each window that begins anew has an alpha of its own.
+window begins with each step and grows: the requests of earlier steps would hide errors that begin late.
 
 Durations are only known by bucket. A quantile is interpolated within its bucket. Against the active cluster the requests above the limit
 are, too: both clusters have the same buckets, so equal versions stay equal. Against an absolute limit only those count that are
@@ -73,10 +73,13 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def evaluate(gate: Gate, active: Sample, pending: Sample) -> Result:
-    """Return the outcome of a gate over the same window of both clusters: of all requests, or of a route that fails by itself."""
+def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -> Result:
+    """Return the outcome of a gate over the same window of both clusters: of all requests, or of a route that fails by itself.
+
+    `windows` is how many of them an upgrade has: each is a test of its own.
+    """
     routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
-    alpha = ALPHA / MOST_GATES
+    alpha = ALPHA / MOST_GATES / windows
     if len(routes) < 2:  # one route has all the requests
         return _result(gate, ALL, _of(active, ALL), _of(pending, ALL), alpha)
     whole = _result(gate, ALL, _of(active, ALL), _of(pending, ALL), alpha / 2)

@@ -87,7 +87,8 @@ def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement
         return Judgement()
     none: Sample = {}
     active, pending = (none, none) if window is None else (window.active, window.pending)
-    results = [gates.evaluate(each, active, pending) for each in found.gates]
+    windows = max(1, len(found.steps)) + (found.mirror is not None)
+    results = [gates.evaluate(each, active, pending, windows=windows) for each in found.gates]
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
     unknown = [each for each in results if each.outcome is Outcome.INCONCLUSIVE]
     step = upgrade_policy.step_at(found, weight)

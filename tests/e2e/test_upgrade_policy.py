@@ -20,12 +20,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 OPTIONS = Options(step=100, interval=1, surge=100, replicas=1, policy="careful")
 POLICY: Json = {
-    "warmUp": {"requests": 10},
     "steps": [{"weight": 10, "hold": "15s"}, {"weight": 50, "hold": "5s"}, {"weight": 100}],
     "gates": [{"metric": "errorRate", "max": "5%", "minRequests": 20}],
     "bake": "15s",
     "preview": {"service": True, "header": {"name": "x-raybus-version", "value": "next"}},
 }
+POLICIES: dict[str, Json] = {"careful": {**POLICY, "warmUp": {"requests": 10}}, "unwarmed": POLICY}
+"""A version that fails by a third fails its warm-up already, and gets no traffic."""
 TAKEN_BACK_SECONDS = 60
 """Ray exports its counters every 10 s, a node is read every 5 s, and 30 % of 2.5 requests a second fail."""
 
@@ -34,23 +35,32 @@ TAKEN_BACK_SECONDS = 60
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     """A service with upgrades by a policy."""
     async with serving_in_steps(rig, OPTIONS) as greeter:
-        policy = a_policy(spec=POLICY, namespace=NAMESPACE)
-        await rig.kubectl.run("apply", "-f", "-", stdin=msgspec.json.encode(policy).decode())
+        for name, spec in POLICIES.items():
+            policy = a_policy(name, spec, namespace=NAMESPACE)
+            await rig.kubectl.run("apply", "-f", "-", stdin=msgspec.json.encode(policy).decode())
         yield greeter
 
 
-def _is_aborted_by_a_gate(state: ClusterState) -> bool:
+def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
     held = [] if state.service is None else state.service.status.conditions
-    return any((each.type, each.status, each.reason) == ("UpgradeAborted", "True", "GateFailed") for each in held)
+    wanted = ("UpgradeAborted", "True", "GateFailed")
+    return any(
+        (each.type, each.status, each.reason) == wanted and f"generation {generation} " in each.message for each in held
+    )
+
+
+async def _wait_for_a_gate(service: Greeter) -> None:
+    generation = await service.generation()
+    await service.wait("a gate failing", lambda state: _is_aborted_by_a_gate(state, generation))
 
 
 async def test_a_bad_version_is_taken_back_at_ten_percent(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)
-        old = await service.upgrade(msgspec.structs.replace(OPTIONS, fail_percent=30))
+        old = await service.upgrade(msgspec.structs.replace(OPTIONS, fail_percent=30, policy="unwarmed"))
         await service.wait_for_share(10)
         new = (await service.state()).pending
-        await service.wait("the gate failing", _is_aborted_by_a_gate)
+        await _wait_for_a_gate(service)
         back = time.time()  # noqa: TID251  (compared with the load's own wall clock)
         await service.wait_for_return(old)
         await settle(answers)
@@ -67,6 +77,16 @@ async def test_a_bad_version_is_taken_back_at_ten_percent(service: Greeter) -> N
     assert seconds <= TAKEN_BACK_SECONDS
     assert {each.status for each in failed} == {500}
     assert max(each.at for each in failed) <= back + 5
+
+
+async def test_a_version_that_fails_its_warm_up_gets_no_traffic(service: Greeter) -> None:
+    async with service.under_load() as answers:
+        await settle(answers)
+        old = await service.upgrade(msgspec.structs.replace(OPTIONS, fail_percent=100))
+        await _wait_for_a_gate(service)
+        await service.wait_for_return(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=300)
 
 
 async def test_a_good_version_passes_and_bakes_before_its_promotion(service: Greeter) -> None:

@@ -54,6 +54,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
     @property
+    def what(self) -> str:
+        """Return what it is, for messages."""
+        return "the pod" if self.ip else "the dashboard"
+
+    @property
     def headers(self) -> dict[str, str]:
         """Return the headers that let a request in."""
         return {} if self.token is None else {TOKEN_HEADER: f"Bearer {self.token}"}
@@ -118,7 +123,7 @@ class DirectDashboard:
                         body = untrusted.without(body, target.token or "")
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             text = str(problem) or type(problem).__name__
-            raise errors.Unavailable(f"the dashboard at {where} does not answer: {text}") from problem
+            raise errors.Unavailable(f"{target.what} at {where} does not answer: {text}") from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
             return body
         reason = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
@@ -128,7 +133,7 @@ class DirectDashboard:
             raise errors.Unauthenticated(text)
         if answer.is_client_error:
             raise errors.Rejected(text)
-        raise errors.Unavailable(f"the dashboard at {where} answered {text}")
+        raise errors.Unavailable(f"{target.what} at {where} answered {text}")
 
 
 class ProxiedDashboard:
@@ -152,7 +157,7 @@ class ProxiedDashboard:
                 return await self._kube.request(method, proxied, body=config, headers=target.headers, most=most)
         except unreachable as problem:
             where = f"{target.name}:{target.port}"
-            text = f"the dashboard at {where} cannot be reached through the API server: {problem}"
+            text = f"{target.what} at {where} cannot be reached through the API server: {problem}"
             raise errors.Unavailable(text) from problem
 
 

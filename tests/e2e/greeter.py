@@ -271,6 +271,8 @@ class Greeter:
     @asynccontextmanager
     async def _loaded(self, pod: str, manifest: str) -> AsyncGenerator[list[Answer]]:
         answers: list[Answer] = []
+        # that of an earlier block may be ending
+        await self._rig.kubectl.run("delete", "pod", "-n", NAMESPACE, pod, "--ignore-not-found", "--timeout=60s")
         await self._rig.kubectl.run("apply", "-f", "-", stdin=manifest)
         await self._rig.kubectl.run("wait", "-n", NAMESPACE, f"pod/{pod}", "--for=condition=Ready", "--timeout=60s")
         async with asyncio.TaskGroup() as group:

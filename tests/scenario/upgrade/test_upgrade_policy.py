@@ -8,7 +8,7 @@ from common import labels
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
-from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
+from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import NAME, NAMESPACE, a_strategy
 from support.builders.upgrade_policy import a_policy
 
@@ -182,11 +182,36 @@ async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
     harness, traffic = await an_upgrade(GATED)
     traffic.failing[harness.pending] = 0.2
     await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=100)
-    red = {**GREEN, "rayVersion": "2.55.0"}
-    apply(harness, config=red)
+    harness.trace.clear()
+    apply(harness, config=RED)
     await harness.run(2)
     await harness.until(lambda: harness.is_complete() and harness.condition("UpgradeAborted")[0] != "True", seconds=300)
-    assert traffic.sent[harness.active] > 0
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+
+
+async def test_an_upgrade_that_is_retried_follows_its_policy() -> None:
+    harness, _ = await an_upgrade(CANARY)
+    await at_weight(harness, 10)
+    annotate(harness, **{labels.ABORT: "true"})
+    await harness.until(lambda: not harness.pending, seconds=60)
+    harness.trace.clear()
+    annotate(harness, **{labels.ABORT: "false"})
+    await harness.run(2)
+    await harness.until(harness.is_complete, seconds=200)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+
+
+@pytest.mark.parametrize("weight", [0, 10, 50])
+async def test_a_third_spec_follows_the_policy_too(weight: int) -> None:
+    harness, _ = await an_upgrade(CANARY)
+    green = harness.pending
+    if weight:
+        await at_weight(harness, weight)
+    apply(harness, config=RED)
+    await harness.until(lambda: bool(harness.pending) and harness.pending != green, seconds=60)
+    harness.trace.clear()
+    await harness.until(harness.is_complete, seconds=200)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 
 async def test_a_failed_gate_pauses_where_the_policy_wants_that_and_an_abort_takes_the_version_back() -> None:

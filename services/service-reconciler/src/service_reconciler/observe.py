@@ -10,6 +10,7 @@ import random
 from datetime import datetime
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from common import labels, names, ports
 from common.api.core import EndpointSlice, Pod, Service
@@ -124,7 +125,7 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
             policy=None if upgraded_to is None else upgrade_policy.of_cluster(upgraded_to),
-            next_policy=await self._next_policy(observed, active) if pending is None and violation is None else None,
+            next_policy=await self._next_policy(observed, active) if pending is None and violation is None else UNSET,
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
@@ -151,13 +152,17 @@ class Observer:
             self._fetched.add(key)
         return service if service is not None and service.manager == labels.MANAGED_BY_US else None
 
-    async def _next_policy(self, observed: Observed, active: ClusterView | None) -> str | Problem[Reason] | None:
-        """Return the record of the UpgradePolicy for an upgrade that is about to begin, or why there is none though the user asks for one."""
-        service = observed.service
-        is_kept = decided.holds(service, ConditionType.UPGRADE_ABORTED) or not rollback.replaces_clusters(observed)
-        if active is None or is_kept or observed.match(active) is not Match.DIFFERENT:
+    async def _next_policy(
+        self, observed: Observed, active: ClusterView | None
+    ) -> str | Problem[Reason] | UnsetType | None:
+        """Return the record of the UpgradePolicy for an upgrade that is about to begin, or why there is none though the user asks for one.
+
+        Conditions do not count: they are of the spec before, in the very reconcile that begins the next upgrade.
+        """
+        if active is None:
             return None
-        return await self._policies.record_for(service)
+        is_upgrade = rollback.replaces_clusters(observed) and observed.match(active) is Match.DIFFERENT
+        return await self._policies.record_for(observed.service) if is_upgrade else UNSET
 
     async def _begun(self, service: RayService) -> Observed:
         """Return a RayService with its Services, and its clusters by name."""

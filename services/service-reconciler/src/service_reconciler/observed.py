@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 import msgspec
+from msgspec import UnsetType
 
 from common import labels
 from common import names as naming
@@ -118,8 +119,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The UpgradePolicy that the upgrade began with."""
     warm_up: WarmUpProgress | None = None
     """How far the pending cluster's warm-up is, where all traffic moves at once; None where it cannot begin yet."""
-    next_policy: str | Problem[Reason] | None = None
-    """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one."""
+    next_policy: str | Problem[Reason] | UnsetType | None = None
+    """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one.
+
+    Unset where it was not read: then no cluster is created for an upgrade.
+    """
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
     rest: timedelta = poll_interval.SLOWEST

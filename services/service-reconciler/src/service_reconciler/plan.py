@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec import UnsetType
 
 from common import conditions, labels
 from common.api.event import warning
@@ -228,7 +229,8 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     """Return the creation of a cluster with a name that is durable by now, and the record of what serves until then."""
     service, active = observed.service, observed.active
     is_there = any(each.metadata.name == names.pending for each in observed.clusters)  # one that is adopted again
-    if not names.pending or is_there or isinstance(observed.next_policy, Problem):
+    policy = observed.next_policy if active is not None else None
+    if not names.pending or is_there or isinstance(policy, Problem | UnsetType):
         return []
     body = ray_cluster.build(
         service,
@@ -236,7 +238,7 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
         version=observed.config.version,
         starts_small=observed.is_incremental and active is not None,
         replaces=names.active,
-        policy=observed.next_policy,
+        policy=policy,
     )
     report = events.CLUSTER_CREATED.of(f"{service.metadata.namespace}/{names.pending}")
     before = goal_revision.served_by(active.cluster, active.given) if active is not None else None

@@ -189,6 +189,19 @@ async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 
+async def test_a_corrected_version_follows_the_policy_after_a_failed_warm_up() -> None:
+    harness, _ = await an_upgrade({**CANARY, "warmUp": {"requests": 10}})
+    harness.serve.refuses_after = 0
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.run(30)
+    harness.serve.refuses_after = None
+    harness.trace.clear()
+    apply(harness, config=RED)
+    await harness.run(2)
+    await harness.until(harness.is_complete, seconds=200)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+
+
 async def test_an_upgrade_that_is_retried_follows_its_policy() -> None:
     harness, _ = await an_upgrade(CANARY)
     await at_weight(harness, 10)

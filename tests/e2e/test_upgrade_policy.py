@@ -89,6 +89,7 @@ async def test_a_version_that_fails_its_warm_up_gets_no_traffic(service: Greeter
     expect_no_failure(service, answers, at_least=300)
 
 
+@pytest.mark.ondemand
 async def test_a_good_version_passes_and_bakes_before_its_promotion(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)

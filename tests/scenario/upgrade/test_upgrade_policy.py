@@ -189,6 +189,16 @@ async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 
+async def test_what_a_pod_answers_to_a_warm_up_is_recorded_within_the_bounds_of_the_record() -> None:
+    harness, traffic = await an_upgrade({**CANARY, "warmUp": {"requests": 5}})
+    green = harness.pending
+    harness.serve.refuses_after, harness.serve.refusal = 0, "500 \x1b[31m" + "x" * 3000
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    assert traffic.sent.get(green, 0) == 0
+    assert "\x1b" not in harness.message("UpgradeAborted")
+    assert len(harness.message("UpgradeAborted")) < 1200
+
+
 async def test_a_corrected_version_follows_the_policy_after_a_failed_warm_up() -> None:
     harness, _ = await an_upgrade({**CANARY, "warmUp": {"requests": 10}})
     harness.serve.refuses_after = 0

@@ -168,6 +168,8 @@ class FakeServe:
         """Requests of applications, by pod and path."""
         self.refuses_after: int | None = None
         """How many of them are answered; None for all."""
+        self.refusal = "500 Internal Server Error: no such model"
+        """What the others are answered with."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
         self.next_puts: list[str] = []
@@ -227,7 +229,7 @@ class FakeServe:
     def _of_application(self, pod: Target, path: str) -> bytes:
         self.requests.append((pod.name, path))
         if self.refuses_after is not None and len(self.requests) > self.refuses_after:
-            raise errors.Unavailable(f"{pod.name} answered 500 Internal Server Error: no such model")
+            raise errors.Unavailable(f"{pod.name} answered {self.refusal}")
         return b"{}"
 
     def _of_metrics(self, pod: Target) -> bytes:

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from common import untrusted
+from common.annotation_record import LONGEST
 from common.ray.request_metrics import Sample
 from common.upgrade import gates, traffic_record, weighted_route
 from common.upgrade import policy as upgrade_policy
@@ -101,7 +103,9 @@ def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement
 
 def _failed_warm_up(observed: Observed, weight: int) -> str | None:
     found = observed.warm_up if weight == 0 else None
-    return None if found is None or found.problem is None else f"warm-up: {found.problem}"
+    if found is None or found.problem is None:
+        return None
+    return untrusted.clipped(f"warm-up: {found.problem}", LONGEST)  # a pod wrote it, and it is recorded
 
 
 def _mirroring(observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime) -> tuple[bool, str | None]:

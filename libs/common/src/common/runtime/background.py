@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
+import structlog
+
 from common.observability import tasks
+
+log = structlog.get_logger()
 
 
 class Background:
@@ -25,11 +29,18 @@ class Background:
             self._group = None
 
     async def start(self, read: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Start a read, which raises nothing; where `run` does not run, end it first and return None."""
+        """Start a read; where `run` does not run, end it first and return None. What it raises is logged: it is not worth the process."""
         if self._is_idle:
             read.close()
             return None
         if self._group is None:
-            await read
+            await _logged(read)
             return None
-        return self._group.create_task(read)
+        return self._group.create_task(_logged(read))
+
+
+async def _logged(read: Coroutine[Any, Any, None]) -> None:
+    try:
+        await read
+    except Exception as problem:
+        log.exception("a read in the background failed by our own fault", error=repr(problem))

@@ -49,8 +49,10 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
         uid = cluster.metadata.uid
         if cluster.metadata.deletion_timestamp is not None:
             continue
-        if (until := _kept_until(observed, cluster, now=now)) is not None:
-            kept += _kept(observed, cluster, now=now)
+        sender = observed.requests_from(cluster.metadata.name)
+        until = now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
+        if until is not None:
+            kept += _kept(observed, cluster, sender, now=now) if sender is not None else []
             later.append(until)
             unmarked.add(uid)
             continue
@@ -78,17 +80,13 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     return Plan(actions=chained, requeue_at=min(later, default=None))
 
 
-def _kept_until(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
-    """Return when to reconsider a cluster that stays as it is: it gets requests, or its upgrade's bake lasts. None for any other."""
-    if observed.requests_from(cluster.metadata.name) is not None:
-        return now + dangling.RECHECK
-    policy = None if observed.active is None else upgrade_policy.of_cluster(observed.active.cluster)
+def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
+    """Return when the bake of a cluster that its upgrade replaced ends; None for any other, and afterwards."""
     since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
-    if (
-        cluster is not observed.baking or policy is None or since is None or since > now + SKEW
-    ):  # the clock was set back since
+    if observed.baking is None or since is None or since > now + SKEW:  # the clock was set back since
         return None
-    return since + policy.bake if now < since + policy.bake else None
+    old, length = observed.baking
+    return since + length if cluster is old and now < since + length else None
 
 
 def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
@@ -97,10 +95,8 @@ def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> De
     return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name))
 
 
-def _kept(observed: Observed, cluster: RayCluster, *, now: datetime) -> list[Action]:
+def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
     """Stop the clock of a cluster that gets requests, and report it if traffic-manager and the Gateway should have ended that."""
-    if (sender := observed.requests_from(cluster.metadata.name)) is None:
-        return []
     actions: list[Action] = []
     held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in cluster.metadata.annotations]
     if held:
@@ -186,7 +182,7 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
 def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
     """End an upgrade with an old cluster that is deleted now, or that was gone before raybus could write that it deleted it."""
     active = observed.active.cluster if observed.active is not None else None
-    old = receipts.upgraded_from(active)
+    old = upgrade_policy.upgraded_from(active)
     is_there = any(each.metadata.name == old for each in observed.clusters)
     if active is None or not old or (is_there and old not in deleted):
         return []

@@ -108,7 +108,6 @@ class Observer:
         else:
             route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_incremental)
         violation = validation.violation(service, self._config.gates)
-        upgraded_to = None if active is None or pending is None or pending.replaces != active.name else pending.cluster
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
         observed = msgspec.structs.replace(
             observed,
@@ -124,7 +123,9 @@ class Observer:
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
-            policy=None if upgraded_to is None else upgrade_policy.of_cluster(upgraded_to),
+            policy=None
+            if active is None or pending is None
+            else upgrade_policy.of_upgrade(active.cluster, pending.cluster),
             next_policy=await self._next_policy(observed, active) if pending is None and violation is None else UNSET,
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),

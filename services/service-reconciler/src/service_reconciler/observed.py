@@ -46,11 +46,6 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """The last health checks of the head's proxy, newest last."""
 
     @property
-    def replaces(self) -> str:
-        """Return the name of the cluster that this one was made to replace; empty when there was none, or that upgrade is over."""
-        return self.cluster.metadata.annotations.get(labels.UPGRADE_FROM, "")
-
-    @property
     def head(self) -> Pod | None:
         """Return the one head pod, None while there is none or there are two."""
         heads = [
@@ -184,23 +179,22 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(each for each in self.clusters if each.metadata.name not in needed)
 
     @cached_property
-    def baking(self) -> RayCluster | None:
-        """Return the replaced cluster that stays for the `bake` of its upgrade's policy; where traffic moves in steps, that is before the promotion."""
+    def baking(self) -> tuple[RayCluster, timedelta] | None:
+        """Return the replaced cluster that stays for the `bake` of its upgrade's policy, and that time; in steps it passes before the promotion."""
         if self.active is None or self.is_incremental:
             return None
-        policy, old = upgrade_policy.of_cluster(self.active.cluster), self.active.replaces
+        policy, old = upgrade_policy.of_cluster(self.active.cluster), upgrade_policy.upgraded_from(self.active.cluster)
         if policy is None or policy.bake <= timedelta(0):
             return None
         marks = {labels.DELETE_AFTER, labels.DRAINING_SINCE}
-        whole = (
-            each for each in self.unneeded if each.metadata.name == old and not marks & each.metadata.annotations.keys()
-        )
-        return next((each for each in whole if each.metadata.deletion_timestamp is None), None)
+        replaced = (each for each in self.unneeded if each.metadata.name == old)
+        whole = (each for each in replaced if not marks & each.metadata.annotations.keys())
+        return next(((each, policy.bake) for each in whole if each.metadata.deletion_timestamp is None), None)
 
     @property
     def returnable(self) -> str:
         """Return the name of the replaced cluster if it still can serve, and is what the RayService asks for; else empty."""
-        old = self.baking
+        old = None if self.baking is None else self.baking[0]
         if old is None or not head_is_ready(old):
             return ""
         is_wanted = ray_cluster.match(old, self.service, version=self.config.version) is Match.FULL

@@ -16,6 +16,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
 from common.upgrade import events
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.events import Data, Direction, Event, Share, Split, Upgrade
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
@@ -124,7 +125,7 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
     """
     at, there = status.last_update_time or now, {each.metadata.name: each for each in observed.clusters}
     active = there.get(names.active)
-    lost = receipts.upgraded_from(active)
+    lost = upgrade_policy.upgraded_from(active)
     if lost and lost not in there:
         pair = Names(active=lost, pending=names.active)
         yield _event(observed, events.Promoted(upgrade=_upgrade(observed, pair)), at=at)

@@ -268,8 +268,7 @@ class Observer:
             return observed
         active, pending = observed.pair
         meta, share = pending.cluster.metadata, record.clusters.get(pending.name)
-        is_its_own = meta.annotations.get(labels.UPGRADE_FROM) == active.name
-        policy = upgrade_policy.of_cluster(pending.cluster) if is_its_own else None
+        policy = upgrade_policy.of_upgrade(active.cluster, pending.cluster)
         if policy is None or share is None:
             return msgspec.structs.replace(observed, policy=policy)
         warm_up = window = None

@@ -217,6 +217,16 @@ def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
         return None
 
 
+def upgraded_from(cluster: RayCluster | None) -> str:
+    """Return the cluster that this one was made to replace; empty when there was none, or its upgrade is over."""
+    return cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
+
+
+def of_upgrade(active: RayCluster, pending: RayCluster) -> UpgradePolicy | None:
+    """Return the policy that the upgrade between two clusters began with; the record of an earlier upgrade is none of it."""
+    return of_cluster(pending) if upgraded_from(pending) == active.metadata.name else None
+
+
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
     """Return the last step that a weight has reached, None before the first."""
     return max((each for each in policy.steps if each.weight <= weight), key=lambda each: each.weight, default=None)

@@ -15,6 +15,7 @@ from common.annotation_record import AnnotationRecord
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Outcome, Receipt, Seconds, span
 from common.upgrade.traffic_record import WHOLE, Upgrade
 from service_reconciler.observed import Names, Observed
@@ -58,19 +59,19 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Orig
     is_replaced = Origin(pair=Names(active=name, pending=names.active), is_promoted=True)
     if not names.active:
         return None
-    if upgraded_from(left) == names.active:
+    if upgrade_policy.upgraded_from(left) == names.active:
         return is_aborted
-    if active is None or upgraded_from(active) == name:
+    if active is None or upgrade_policy.upgraded_from(active) == name:
         return is_replaced
     born, born_before = active.metadata.creation_timestamp, left.metadata.creation_timestamp
-    if upgraded_from(active) or upgraded_from(left) or born is None or born_before is None:
+    if (
+        upgrade_policy.upgraded_from(active)
+        or upgrade_policy.upgraded_from(left)
+        or born is None
+        or born_before is None
+    ):
         return None
     return is_replaced if born_before <= born else is_aborted
-
-
-def upgraded_from(cluster: RayCluster | None) -> str:
-    """Return the cluster that this one was made to replace; empty when there was none, or its upgrade is over."""
-    return cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
 
 
 def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:

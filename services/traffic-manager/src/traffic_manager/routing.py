@@ -55,7 +55,7 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     if have is None:
         return (_created(GATEWAY, gateway_api.build_gateway(meta, name, port), chain=serving.GATEWAY),)
     patch = gateway_api.corrected_gateway(have, name, port)
-    if patch is None or not _is_ours(observed, have):
+    if patch is None or not is_ours(observed, have):
         return ()
     return (_changed(GATEWAY, have, patch, chain=serving.GATEWAY),)
 
@@ -123,8 +123,8 @@ def recorded(route: HttpRoute, record: Record) -> Patch:
 def removal(observed: Observed) -> tuple[Action, ...]:
     """Return what takes our Gateway and routes away, and everything of ours out of the user's."""
     held = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
-    ours = ((resource, have.metadata) for resource, have in held if have is not None and _is_ours(observed, have))
-    gone = (_deleted(resource, meta, when=" during suspend") for resource, meta in ours)
+    ours = ((resource, have.metadata) for resource, have in held if have is not None and is_ours(observed, have))
+    gone = (deleted(resource, meta, when=" during suspend") for resource, meta in ours)
     return (*gone, *released(observed))
 
 
@@ -199,7 +199,7 @@ def _is_usable(observed: Observed) -> bool:
     return not weighted_route.is_users(service) or bool(weighted_route.rules_of(route, observed.own_backends))
 
 
-def _is_ours(observed: Observed, have: Gateway | Route) -> bool:
+def is_ours(observed: Observed, have: Gateway | Route) -> bool:
     """Return whether we made an object, and it is not being deleted; nothing else is changed or deleted under the name of ours."""
     return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
 
@@ -229,12 +229,12 @@ def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[Clust
     backends = [Backend(cluster=name, port=at, weight=shares[name].weight) for name, at in offered if at is not None]
     if have is None:
         return _created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)) if is_wanted else None
-    if not _is_ours(observed, have):
+    if not is_ours(observed, have):
         return None
     if is_wanted:
         patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
         return None if patch is None else _changed(GRPC_ROUTE, have, patch)
-    return None if backends else _deleted(GRPC_ROUTE, have.metadata)
+    return None if backends else deleted(GRPC_ROUTE, have.metadata)
 
 
 def _wants_grpc(observed: Observed) -> bool:
@@ -282,6 +282,7 @@ def _changed(resource: Resource, have: Gateway | Route, patch: Json, *, chain: s
     return Patch(resource=resource, name=meta.name, patch=patch, events=report.of(), chain=chain)
 
 
-def _deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:
+def deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:
+    """Return the deletion of a Gateway or a route, with its Events."""
     report = Report("Delete", resource.kind, f"the {resource.kind} {meta.namespaced_name}{when}")
     return Delete(resource=resource, name=meta.name, uid=meta.uid, events=report.of())

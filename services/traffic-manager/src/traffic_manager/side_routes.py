@@ -17,12 +17,14 @@ from common import names, ports
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
-from common.ray import owner, service_ports
-from common.runtime.actions import Action, Create, Delete, Report
+from common.ray import service_ports
+from common.runtime.actions import Action, Create, Report
 from common.upgrade import weighted_route
 from common.upgrade.policy import Preview
+from traffic_manager import routing
 from traffic_manager.observed import ClusterView, Observed
-from traffic_manager.resources.gateway_api import MATCH
+from traffic_manager.resources import gateway_api
+from traffic_manager.resources.gateway_api import MATCH, Backend
 
 CHAIN: Final = "side routes"
 """Nothing else of a plan depends on these writes."""
@@ -69,15 +71,8 @@ def removal(observed: Observed) -> tuple[Action, ...]:
 
 
 def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
-    if (
-        have is None
-        or have.metadata.deletion_timestamp is not None
-        or not owner.owns(observed.service.metadata, have.metadata)
-    ):
-        return
-    report = Report("Delete", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {have.metadata.namespaced_name}")
-    meta = have.metadata
-    yield Delete(resource=HTTP_ROUTE, name=meta.name, uid=meta.uid, events=report.of(), chain=CHAIN, is_side=True)
+    if have is not None and routing.is_ours(observed, have):
+        yield msgspec.structs.replace(routing.deleted(HTTP_ROUTE, have.metadata), chain=CHAIN, is_side=True)
 
 
 def _created(observed: Observed, name: str, rule: Json) -> Create:
@@ -85,12 +80,7 @@ def _created(observed: Observed, name: str, rule: Json) -> Create:
     spec: Json = {"parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}], "rules": [rule]}
     if hostnames := _hostnames(observed.our_route):
         spec["hostnames"] = hostnames
-    body = {
-        "apiVersion": HTTP_ROUTE.api_version,
-        "kind": HTTP_ROUTE.kind,
-        "metadata": {"name": name, "namespace": meta.namespace, "ownerReferences": owner.reference(meta)},
-        "spec": spec,
-    }
+    body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {meta.namespace}/{name}")
     return Create(resource=HTTP_ROUTE, body=body, events=report.of(), chain=CHAIN, is_side=True)
 
@@ -107,9 +97,11 @@ def _mirrored_methods(observed: Observed) -> tuple[str, ...]:
 
 
 def _backend(view: ClusterView) -> Json:
-    meta = view.cluster.metadata
     port = service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)
-    return {"name": names.serve_service(view.name), "namespace": meta.namespace, "port": port, "weight": 1}
+    (found,) = gateway_api.backend_refs(
+        view.cluster.metadata.namespace, [Backend(cluster=view.name, port=port, weight=1)]
+    )
+    return found
 
 
 def _hostnames(route: HttpRoute | None) -> list[str]:

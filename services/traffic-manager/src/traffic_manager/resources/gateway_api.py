@@ -72,7 +72,7 @@ def build_service(cluster: RayCluster) -> Json | None:
 
 def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
     """Return the Gateway of a RayService; only one that takes gRPC calls has a second listener."""
-    return _manifest(GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port))
+    return manifest(GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port))
 
 
 def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
@@ -87,7 +87,7 @@ def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) 
 def build(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], record: Record | None = None) -> Json:
     """Return the HTTPRoute or GRPCRoute of a RayService; the first has a record."""
     name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
-    return _manifest(resource, service, name, _spec(resource, service, backends, [{}]), record)
+    return manifest(resource, service, name, _spec(resource, service, backends, [{}]), record)
 
 
 def corrected(
@@ -120,7 +120,7 @@ def corrected_users(
     held = ([(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours)
     if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
         return None
-    references = _references(service.namespace, backends)
+    references = backend_refs(service.namespace, backends)
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},
         "spec": {"rules": _users_rules(have, own, references)},
@@ -152,7 +152,8 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
     }
 
 
-def _manifest(resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None) -> Json:
+def manifest(resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None) -> Json:
+    """Return a Gateway or a route that the RayService owns; an HTTPRoute may have the record."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -185,7 +186,7 @@ def _rules(have: Route) -> list[Json]:
 
 def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], held: list[Json]) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
-    rule = {**held[0], "matches": [dict(MATCH)], "backendRefs": _references(service.namespace, backends)}
+    rule = {**held[0], "matches": [dict(MATCH)], "backendRefs": backend_refs(service.namespace, backends)}
     if resource is GRPC_ROUTE:
         parent["sectionName"] = GRPC_LISTENER
         del rule["matches"]
@@ -210,7 +211,7 @@ def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
     return [*held[:first], *({**kept, **each} for each in references), *after]
 
 
-def _references(namespace: str, backends: Sequence[Backend]) -> list[Json]:
+def backend_refs(namespace: str, backends: Sequence[Backend]) -> list[Json]:
     """Return the `backendRefs` of a rule."""
     return [
         {"name": names.serve_service(each.cluster), "namespace": namespace, "port": each.port, "weight": each.weight}

@@ -62,9 +62,14 @@ class Port:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         return await self._send("get", resource, name, lambda: self._kube.get(resource, namespace, name))
 
-    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+    async def list(
+        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+    ) -> bytes:
         return await self._send(
-            "list", resource, "", lambda: self._kube.list(resource, namespace, label_selector=label_selector)
+            "list",
+            resource,
+            "",
+            lambda: self._kube.list(resource, namespace, label_selector=label_selector, limit=limit),
         )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:

@@ -150,8 +150,10 @@ class GatedKube:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         return await self._kube.get(resource, namespace, name)
 
-    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
-        return await self._kube.list(resource, namespace, label_selector=label_selector)
+    async def list(
+        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+    ) -> bytes:
+        return await self._kube.list(resource, namespace, label_selector=label_selector, limit=limit)
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         return await self._at.write(f"create {resource.kind}", lambda: self._kube.create(resource, namespace, body))

@@ -106,6 +106,19 @@ async def test_the_default_of_the_namespace_holds_for_a_service_that_names_none(
     assert harness.weights[harness.pending] == 10
 
 
+async def test_among_too_many_policies_no_default_is_searched_and_the_upgrade_waits() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    blue = harness.active
+    for number in range(101):
+        harness.kube.put(UPGRADE_POLICY, a_policy(f"p{number}", CANARY, namespace=NAMESPACE))
+    apply(harness, config=GREEN, annotations={})
+    await harness.run(10)
+    assert harness.clusters == [blue]
+    assert "is not searched among more than 100" in harness.message("UpgradePaused")
+    await harness.kube.delete(UPGRADE_POLICY, NAMESPACE, "p7")
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+
+
 async def test_an_upgrade_follows_the_policy_that_it_began_with() -> None:
     harness, _ = await an_upgrade(CANARY)
     await at_weight(harness, 10)

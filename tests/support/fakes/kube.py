@@ -70,9 +70,11 @@ class FakeKube:
         self._receive("get", resource, namespace, name)
         return msgspec.json.encode(self._find(resource, namespace, name))
 
-    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+    async def list(
+        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+    ) -> bytes:
         self._receive("list", resource, namespace, label_selector)
-        found = self._select(resource, namespace, label_selector)
+        found = self._select(resource, namespace, label_selector)[:limit]
         return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": found})
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:

@@ -1,30 +1,25 @@
 """The UpgradePolicy of an upgrade that is about to begin: what the RayService names, else its namespace's default.
 
-It is read from the API server when a cluster is about to be created, and recorded on that: at rest it costs nothing, and an edit applies to the
-next upgrade. Without a readable policy no upgrade begins, for its user counts on the gates.
+It is read from the API server while the spec differs from the active cluster's and no pending cluster exists, and recorded on that one: a service at its
+goal costs nothing, and an edit applies to the next upgrade. Without a readable policy no upgrade begins, for its user counts on the gates.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from common import errors, labels
-from common.api.meta import Items, ObjectMeta
+from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube.client import Kube
 from common.kube.resources import UPGRADE_POLICY, illegal_name
 from common.problem import Problem
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.policy import PolicyError
+from common.upgrade.policy import PolicyError, Stored
 from service_reconciler.reasons import Reason
 
-MOST: Final = 500
+MOST: Final = 100
 """UpgradePolicies of a namespace among which the default is searched."""
-
-
-class _Policy(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: dict[str, Any] = {}
 
 
 class Policies:
@@ -37,7 +32,7 @@ class Policies:
         """Return the record of the policy that a RayService follows; None where it follows none."""
         name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
         found = await self._default(service) if not name else await self._named(service, name)
-        if not isinstance(found, _Policy):
+        if not isinstance(found, Stored):
             return found
         meta, spec = found.metadata, found.spec
         try:
@@ -45,12 +40,12 @@ class Policies:
         except PolicyError as problem:
             return _refused(meta.name, f"is not valid: {problem}. Correct it, and the upgrade begins")
 
-    async def _named(self, service: RayService, name: str) -> _Policy | Problem[Reason]:
+    async def _named(self, service: RayService, name: str) -> Stored | Problem[Reason]:
         if (why := illegal_name(UPGRADE_POLICY, name)) is not None:
             return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
             return msgspec.json.decode(
-                await self._kube.get(UPGRADE_POLICY, service.metadata.namespace, name), type=_Policy
+                await self._kube.get(UPGRADE_POLICY, service.metadata.namespace, name), type=Stored
             )
         except errors.NotFound:
             remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
@@ -58,14 +53,19 @@ class Policies:
         except (errors.Forbidden, msgspec.DecodeError) as problem:
             return _refused(name, f"cannot be read: {problem}")
 
-    async def _default(self, service: RayService) -> _Policy | Problem[Reason] | None:
+    async def _default(self, service: RayService) -> Stored | Problem[Reason] | None:
         """Return the namespace's default; where the API server does not know the kind, or lets nobody read it, there is none."""
         try:
-            body = await self._kube.list(UPGRADE_POLICY, service.metadata.namespace)
-            found = msgspec.json.decode(body, type=Items[_Policy]).items
-        except (errors.NotFound, errors.Forbidden, msgspec.DecodeError):
+            body = await self._kube.list(UPGRADE_POLICY, service.metadata.namespace, limit=MOST + 1)
+            found = msgspec.json.decode(body, type=Items[Stored]).items
+        except (errors.NotFound, errors.Forbidden):
             return None
-        defaults = [each for each in found if each.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"]
+        except msgspec.DecodeError as problem:
+            return _refused("(the default of the namespace)", f"cannot be read: {problem}")
+        if len(found) > MOST:
+            remedy = f"name it in {labels.UPGRADE_POLICY}, or delete unused ones"
+            return _refused("(the default of the namespace)", f"is not searched among more than {MOST}; {remedy}")
+        defaults = [each for each in found if each.is_default]
         if len(defaults) > 1:
             named = ", ".join(sorted(each.metadata.name for each in defaults)[:10])
             return _refused(

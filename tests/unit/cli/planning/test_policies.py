@@ -9,8 +9,9 @@ from common import errors
 from common.api import ray_service
 from common.api.opaque import Json
 from common.kube.resources import UPGRADE_POLICY, Resource
+from common.upgrade.policy import Stored
 from raybus_cli.planning import policies, policy_reader
-from raybus_cli.planning.policies import PolicyPlan, StepPlan, Stored
+from raybus_cli.planning.policies import PolicyPlan, StepPlan
 from support.builders import snapshots
 from support.builders.upgrade_policy import CAREFUL, GATE, a_policy
 

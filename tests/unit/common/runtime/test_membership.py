@@ -105,8 +105,12 @@ class LossyKube(FakeKube):
         self.replaced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """Set when an object is replaced, before the answer is sent."""
 
-    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
-        return await self._through(partial(super().list, resource, namespace, label_selector=label_selector))
+    async def list(
+        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+    ) -> bytes:
+        return await self._through(
+            partial(super().list, resource, namespace, label_selector=label_selector, limit=limit)
+        )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         return await self._through(partial(super().create, resource, namespace, body))

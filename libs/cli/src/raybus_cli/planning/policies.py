@@ -5,10 +5,8 @@ from datetime import timedelta
 import msgspec
 
 from common import labels
-from common.api.meta import ObjectMeta
-from common.api.opaque import Json
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.policy import Gate, Metric, PolicyError, UpgradePolicy
+from common.upgrade.policy import Gate, Metric, PolicyError, Stored, UpgradePolicy
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -33,13 +31,6 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why the upgrade does not begin with it."""
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """An UpgradePolicy as the API server has it."""
-
-    metadata: ObjectMeta
-    spec: Json = {}
-
-
 def chosen(name: str, policies: list[Stored]) -> PolicyPlan | None:
     """Return what the policy of a name means, or without one the default of these."""
     if name:
@@ -47,7 +38,7 @@ def chosen(name: str, policies: list[Stored]) -> PolicyPlan | None:
         if not found:
             return PolicyPlan(name=name, problem="it does not exist; create it, or remove the annotation")
         return of(found[0])
-    defaults = [each for each in policies if each.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"]
+    defaults = [each for each in policies if each.is_default]
     if len(defaults) > 1:
         names = ", ".join(sorted(each.metadata.name for each in defaults))
         return PolicyPlan(name=names, problem=f"leave {labels.DEFAULT_POLICY} on one of them")

@@ -7,8 +7,9 @@ from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import UPGRADE_POLICY, illegal_name
+from common.upgrade.policy import Stored
 from raybus_cli.planning import policies
-from raybus_cli.planning.policies import PolicyPlan, Stored
+from raybus_cli.planning.policies import PolicyPlan
 
 
 async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:

@@ -54,8 +54,10 @@ class Kube(Protocol):
         """Read one object from the API server itself (no cache)."""
         ...
 
-    def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> Awaitable[bytes]:
-        """Read a whole collection consistently."""
+    def list(
+        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+    ) -> Awaitable[bytes]:
+        """Read a whole collection consistently, or with a limit so many of it."""
         ...
 
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
@@ -160,8 +162,11 @@ class KubeClient:
     def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
         return self.request("GET", resource.path(namespace, name))
 
-    def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> Awaitable[bytes]:
+    def list(
+        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+    ) -> Awaitable[bytes]:
         query = {"labelSelector": label_selector} if label_selector else {}
+        query |= {} if limit is None else {"limit": str(limit)}
         return self.request("GET", resource.path(namespace), query=query)
 
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:

@@ -15,6 +15,7 @@ import msgspec
 from common import annotation_record, labels
 from common.annotation_record import AnnotationRecord
 from common.api import kubernetes_syntax
+from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.upgrade.controls import Approval
@@ -175,6 +176,18 @@ class Recorded(AnnotationRecord, frozen=True, kw_only=True):
     uid: str = ""
     generation: int = 0
     spec: Json = {}  # noqa: RUF012 - msgspec copies it
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An UpgradePolicy as the API server has it."""
+
+    metadata: ObjectMeta
+    spec: Json = {}
+
+    @property
+    def is_default(self) -> bool:
+        """Return whether it holds for the RayServices of its namespace that name none."""
+        return self.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"
 
 
 class PolicyError(ValueError):

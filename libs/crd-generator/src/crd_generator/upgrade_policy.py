@@ -76,7 +76,7 @@ def _root() -> Schema:
 def spec() -> Schema:
     """Return the schema of the spec."""
     return _object(
-        "The policy. An edit applies to the next upgrade, unless applyEdits is AtOnce.",
+        "The policy. An edit applies to the next upgrade.",
         {
             "warmUp": _warm_up(),
             "mirror": _mirror(),
@@ -97,7 +97,7 @@ def spec() -> Schema:
                 "default": True,
             },
             "applyEdits": _choice(
-                "When an edit of this policy applies to an upgrade that has begun.",
+                "When an edit of this policy applies to an upgrade that has begun; AtOnce has no effect yet.",
                 policy.ApplyEdits,
                 default=policy.ApplyEdits.NEXT_UPGRADE,
             ),

@@ -7,6 +7,7 @@ that is not brand-new, because the state may be old just after a start (design r
 
 import base64
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -192,7 +193,7 @@ async def _look_up(observed: Observed, io: Ports) -> Observed:
             continue
         memory.saw(child, now=now)
         found[child.resource] = body
-    listed, waits_for = await _listed_policies(cluster, io, now=now), tuple(predecessors)
+    listed, waits_for = await _listed_policies(observed, io), tuple(predecessors)
     return msgspec.structs.replace(
         observed,
         absent=absent,
@@ -205,43 +206,45 @@ async def _look_up(observed: Observed, io: Ports) -> Observed:
 
 async def _listed_budgets(observed: Observed, io: Ports) -> tuple[Body, ...] | None:
     """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
-    cluster, memory = observed.cluster, memory_of(observed.cluster, io)
-    is_known = (
-        POD_DISRUPTION_BUDGET,
-        "",
-    ) in memory.children  # also of a cluster that lost its mark to a `kubectl replace`
-    if not (is_known or disruption_budget.may_exist(cluster, io.config)):
+    known, place = memory_of(observed.cluster, io).children, (POD_DISRUPTION_BUDGET, "")
+    # one that lost its mark to a `kubectl replace` is known, too
+    if place not in known and not disruption_budget.may_exist(observed.cluster, io.config):
         return None
     observed = from_state(observed, io)
-    all_of_them = Child(POD_DISRUPTION_BUDGET, "", wanted=children.wanted_budgets(observed))
-    if memory.trusts(all_of_them, now=observed.now):
-        return None
-    answer = await io.kube.list(POD_DISRUPTION_BUDGET, cluster.metadata.namespace, label_selector=selector(cluster))
-    listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
-    if children.budgets(observed, listed):
-        return listed
-    if all_of_them.wanted:
-        memory.saw(all_of_them, now=observed.now)
-    else:
-        memory.children.pop((POD_DISRUPTION_BUDGET, ""), None)
-    return None
+    wanted = children.wanted_budgets(observed)
+    listed = await _listed(
+        Child(*place, wanted=wanted), observed, io, differs=lambda found: bool(children.budgets(observed, found))
+    )
+    if listed is None and not wanted:
+        known.pop(place, None)
+    return listed
 
 
-async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> tuple[Body, ...] | None:
+async def _listed_policies(observed: Observed, io: Ports) -> tuple[Body, ...] | None:
     """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be.
 
     A spec without any that never changed had none before.
     """
-    memory, meta = memory_of(cluster, io), cluster.metadata
-    may_exist = cluster.spec.network_policy is not None or meta.generation > 1
-    all_of_them = Child(NETWORK_POLICY, "", wanted={"generation": meta.generation})
-    if Gate.NETWORK_POLICY not in io.config.gates or not may_exist or memory.trusts(all_of_them, now=now):
+    cluster, generation = observed.cluster, observed.cluster.metadata.generation
+    may_exist = cluster.spec.network_policy is not None or generation > 1
+    if Gate.NETWORK_POLICY not in io.config.gates or not may_exist:
         return None
-    answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector(cluster))
-    listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
-    if any(children.policies(cluster, listed)):
+    all_of_them = Child(NETWORK_POLICY, "", wanted={"generation": generation})
+    return await _listed(all_of_them, observed, io, differs=lambda found: any(children.policies(cluster, found)))
+
+
+async def _listed(
+    all_of_them: Child, observed: Observed, io: Ports, *, differs: Callable[[tuple[Body, ...]], bool]
+) -> tuple[Body, ...] | None:
+    """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
+    cluster, memory = observed.cluster, memory_of(observed.cluster, io)
+    if memory.trusts(all_of_them, now=observed.now):
+        return None
+    body = await io.kube.list(all_of_them.resource, cluster.metadata.namespace, label_selector=selector(cluster))
+    listed: tuple[Body, ...] = tuple(msgspec.json.decode(body)["items"])
+    if differs(listed):
         return listed
-    memory.saw(all_of_them, now=now)
+    memory.saw(all_of_them, now=observed.now)
     return None
 
 

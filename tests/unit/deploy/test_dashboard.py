@@ -20,17 +20,6 @@ POD = manifests.pod_specs(ALL)["dashboard"]
 PATCH = yaml.safe_load(yaml.safe_load((ACTIONS / "kustomization.yaml").read_text())["patches"][0]["patch"])
 
 
-def test_the_container_cannot_gain_rights_or_write_to_its_image_and_is_limited() -> None:
-    assert CONTAINER["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert POD["securityContext"]["runAsNonRoot"] is True
-    assert CONTAINER["resources"].keys() == {"requests", "limits"}
-    assert CONTAINER["resources"]["limits"].keys() == {"cpu", "memory"}
-
-
 def test_all_that_has_a_namespace_is_in_that_of_raybus() -> None:
     assert {each["metadata"].get("namespace", NAMESPACE) for each in ALL} == {NAMESPACE}
 

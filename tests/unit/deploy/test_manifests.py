@@ -12,16 +12,24 @@ from support.manifests import BASE, DEPLOY, NAMESPACE, SERVICES, Document
 ALL = manifests.read(BASE)
 CONTAINERS = manifests.containers(ALL)
 PODS = manifests.pod_specs(ALL)
+COMPONENTS = {name: manifests.read(DEPLOY / "components" / name) for name in ("dashboard", "notifications")}
+"""Those with a pod of their own."""
+HARDENED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_containers_cannot_gain_rights_or_write_to_their_image(name: str) -> None:
-    assert CONTAINERS[name]["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    assert CONTAINERS[name]["securityContext"] == HARDENED
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_the_container_of_a_component_cannot_gain_rights_or_write_to_its_image_and_is_limited(name: str) -> None:
+    (container,) = manifests.containers(COMPONENTS[name]).values()
+    assert container["securityContext"] == HARDENED
+    assert manifests.pod_specs(COMPONENTS[name])[name]["securityContext"]["runAsNonRoot"] is True
+    assert container["resources"].keys() == {"requests", "limits"}
+    assert container["resources"]["limits"].keys() == {"cpu", "memory"}
 
 
 @pytest.mark.parametrize("name", PODS)

@@ -13,17 +13,6 @@ POD = manifests.pod_specs(ALL)["notifications"]
 EXAMPLE = ROOT / "examples" / "notifications"
 
 
-def test_the_container_cannot_gain_rights_or_write_to_its_image_and_is_limited() -> None:
-    assert CONTAINER["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert POD["securityContext"]["runAsNonRoot"] is True
-    assert CONTAINER["resources"].keys() == {"requests", "limits"}
-    assert CONTAINER["resources"]["limits"].keys() == {"cpu", "memory"}
-
-
 def test_everything_is_in_the_namespace_of_raybus() -> None:
     assert {each["metadata"]["namespace"] for each in ALL} == {NAMESPACE}
 

@@ -15,7 +15,6 @@ from support.manifests import DEPLOY, NAMESPACE
 
 FOLDER, ACTIONS = (DEPLOY / "components" / name for name in ("dashboard", "dashboard-actions"))
 ALL = manifests.read(FOLDER)
-POD = manifests.pod_specs(ALL)["dashboard"]
 (CONTAINER,) = manifests.containers(ALL).values()
 PATCH = yaml.safe_load(yaml.safe_load((ACTIONS / "kustomization.yaml").read_text())["patches"][0]["patch"])
 

@@ -8,7 +8,6 @@ from support import manifests
 from support.manifests import BASE, DEPLOY, NAMESPACE, ROOT
 
 ALL = manifests.read(DEPLOY / "components" / "notifications")
-POD = manifests.pod_specs(ALL)["notifications"]
 (CONTAINER,) = manifests.containers(ALL).values()
 EXAMPLE = ROOT / "examples" / "notifications"
 

@@ -35,6 +35,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests were mirrored for as long as the policy asks for."""
     note: str | None = None
     """What is waited for, with figures."""
+    results: tuple[gates.Result, ...] = ()
+    """Of each gate, in the policy's order; empty where nothing is judged."""
 
 
 class Progression(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,15 +92,15 @@ def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement
     none: Sample = {}
     active, pending = (none, none) if window is None else (window.active, window.pending)
     windows = max(1, len(found.steps)) + (found.mirror is not None)
-    results = [gates.evaluate(each, active, pending, windows=windows) for each in found.gates]
+    results = tuple(gates.evaluate(each, active, pending, windows=windows) for each in found.gates)
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
     unknown = [each for each in results if each.outcome is Outcome.INCONCLUSIVE]
     step = upgrade_policy.step_at(found, weight)
     is_between = weight == 0 or (found.steps and (step is None or step.weight != weight))
     if failed is not None or not unknown or is_between:
-        return Judgement(failed=failed)
+        return Judgement(failed=failed, results=results)
     lacking = ", ".join(each.gate.title for each in unknown)
-    return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown))
+    return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown), results=results)
 
 
 def _failed_warm_up(observed: Observed, weight: int) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 from common.api.opaque import Json
 from common.upgrade import events as ue
 from common.upgrade.events import CloudEvent, Data, Event, Share, Split
+from common.upgrade.gate_record import Step, Verdict
 from common.upgrade.receipt import Outcome, Receipt, Seconds
 
 START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -23,6 +24,16 @@ def a_split(old: tuple[int, int], new: tuple[int, int]) -> Split:
     return Split(old=parts[0], new=parts[1])
 
 
+VERDICT: Final = Verdict(
+    gate="errorRate",
+    outcome="Pass",
+    at=START + timedelta(seconds=75),
+    requests=412,
+    value=0.0024271844660194173,
+    limit=0.01,
+    text="errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed",
+)
+STEP: Final = Step(weight=5, since=START + timedelta(seconds=70), gates=(VERDICT,))
 RECEIPT: Final = Receipt(
     old=UPGRADE.old,
     new=UPGRADE.new,
@@ -33,8 +44,10 @@ RECEIPT: Final = Receipt(
     peak_surge_percent=20,
     lowest_capacity_percent=100,
     requests_cut=0,
+    steps=(STEP,),
 )
 PAUSED: Final = "Paused by raybus.io/pause."
+PASSED: Final = VERDICT.text
 STALLED: Final = "No progress for 10m (raybus.io/progress-deadline): pods of RayCluster demo-b4n9d cannot be scheduled"
 ABORTED: Final = "Generation 4 is aborted by raybus.io/abort; the service stays on RayCluster demo-x7k2p."
 FAILED: Final = "RayService failed to become ready within the configured timeout of 5m. Time spent initializing: 5m1s"
@@ -66,6 +79,19 @@ EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
             direction=FORWARD,
             before=a_split((100, 100), (20, 0)),
             after=a_split((100, 95), (20, 5)),
+        ),
+    ),
+    (
+        75,
+        ue.GateEvaluated(
+            upgrade=UPGRADE,
+            traffic_percent=5,
+            gate="errorRate",
+            outcome="Pass",
+            requests=412,
+            value=0.0024271844660194173,
+            limit=0.01,
+            message=PASSED,
         ),
     ),
     (80, ue.Paused(upgrade=UPGRADE, reason="PauseRequested", message=PAUSED)),

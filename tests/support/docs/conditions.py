@@ -59,6 +59,11 @@ SERVICES: Final = {
     "UpgradeAborted": Meaning(
         "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "GateFailed", "ProgressDeadlineExceeded"), is_ours=True
     ),
+    "UpgradeGatesPassed": Meaning(
+        "The gates of the UpgradePolicy passed at the present weight; the message has their figures. Unknown: there is no data for some, neither success nor failure.",
+        ("GatesPassed", "GateFailed", "GateInconclusive"),
+        is_ours=True,
+    ),
     "InvalidAnnotations": Meaning("An annotation has an invalid value; the message lists the valid values.", ("InvalidValue",), is_ours=True),
 }  # fmt: skip
 CLUSTERS: Final = {
@@ -83,6 +88,7 @@ CLUSTERS: Final = {
 NORMAL: Final = {
     "UpgradeStarted": "raybus prepares a new cluster; the message contains the cause.",
     "UpgradePromoted": "The new cluster is the active one.",
+    "GatePassed": "Gates of the UpgradePolicy passed at the present weight; the message has their figures.",
     "UpgradeCancelled": "raybus deletes the pending cluster before it got traffic.",
     "UpgradePaused": "The upgrade is paused.",
     "UpgradeResumed": "The upgrade continues.",
@@ -252,7 +258,7 @@ def trouble() -> set[str]:
     """Return the reasons of errors: Warnings, and error reasons of conditions."""
     well = {
         "NonZeroServeEndpoints", "NoPendingCluster", "BothActivePendingClustersExist", "DesiredClusterSpecChanged", "SuspendRequested",
-        "SuspendInProgress", "SuspendComplete", "RayServiceResumed", "PauseOver", "HeadPodRunningAndReady", "AllPodRunningAndReadyFirstTime",
+        "SuspendInProgress", "SuspendComplete", "RayServiceResumed", "PauseOver", "GatesPassed", "HeadPodRunningAndReady", "AllPodRunningAndReadyFirstTime",
     }  # fmt: skip
     warnings = {reason for reason in events() if reason.startswith("FailedTo") or reason in WARNINGS}
     return warnings | (reasons() - well)

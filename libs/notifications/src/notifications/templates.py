@@ -30,6 +30,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "$upgrade_to $after_to_capacityPercent %",
     "traffic-shifted": "$namespace/$name: traffic ($direction): $upgrade_from $after_from_trafficPercent %, "
     "$upgrade_to $after_to_trafficPercent %",
+    "gate-evaluated": "$namespace/$name: $outcome at $trafficPercent % of the traffic: $message",
     "paused": "$namespace/$name: upgrade to $upgrade_to paused ($reason): $message",
     "resumed": "$namespace/$name: upgrade to $upgrade_to resumed",
     "stalled": "$namespace/$name: upgrade to $upgrade_to stalled ($reason): $message",

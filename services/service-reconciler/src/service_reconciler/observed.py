@@ -135,6 +135,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return weighted_route.record_of(self.service, (self.route, self.our_route, *self.users_routes))
 
     @cached_property
+    def upgrade(self) -> Upgrade | None:
+        """Return what is recorded of the upgrade in steps that is on."""
+        names = self.names
+        return traffic_record.upgrade_of(self.record, names.active, names.pending) if self.is_incremental else None
+
+    @cached_property
     def controls(self) -> Controls:
         """Return the user's settings for upgrades."""
         return upgrade_controls.of(self.service)

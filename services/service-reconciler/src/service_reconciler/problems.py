@@ -18,7 +18,7 @@ from common.ray import parity, serve_config, service_ports, submit
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
-from common.upgrade import traffic_record, weighted_route
+from common.upgrade import weighted_route
 from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
@@ -231,12 +231,12 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
 
 def of_gates(observed: Observed) -> ServiceProblem | None:
     """Return that a step waits for gates of its UpgradePolicy; the text has no numbers, so that it stays the same while requests come."""
-    upgrade = traffic_record.upgrade_of(observed.record, observed.names.active, observed.names.pending)
-    if not observed.is_incremental or observed.policy is None or upgrade is None or not upgrade.lacking:
+    upgrade = observed.upgrade
+    if observed.policy is None or upgrade is None or not upgrade.lacking:
         return None
     text = (
         f"waiting: of the UpgradePolicy {observed.policy.name} the gates {upgrade.lacking} have not observed enough requests to be judged; "
-        "the step lasts until they have. For fewer requests lower their minRequests"
+        f"the step lasts until they have, or until the deadline ({labels.PROGRESS_DEADLINE}). For fewer requests lower their minRequests"
     )
     return ServiceProblem(Reason.GATE_INCONCLUSIVE, text, event=EventReason.GATE_INCONCLUSIVE)
 

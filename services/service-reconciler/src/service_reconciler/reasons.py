@@ -19,6 +19,7 @@ class ConditionType(StrEnum):
     UPGRADE_PAUSED = "UpgradePaused"
     UPGRADE_STALLED = "UpgradeStalled"
     UPGRADE_ABORTED = "UpgradeAborted"
+    UPGRADE_GATES_PASSED = "UpgradeGatesPassed"
     INVALID_ANNOTATIONS = "InvalidAnnotations"
 
 
@@ -53,6 +54,7 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     PAUSED_BY_POLICY = "PausedByPolicy"
     INVALID_POLICY = "InvalidUpgradePolicy"
+    GATES_PASSED = "GatesPassed"
     GATE_FAILED = "GateFailed"
     GATE_INCONCLUSIVE = "GateInconclusive"
 

@@ -6,18 +6,20 @@ until then (`steps`). The state in the status comes once it is written, and agai
 published events is needed, and a crash at any moment costs at most a repetition.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from common import conditions, labels
+from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
-from common.upgrade import events
+from common.upgrade import events, gate_record, traffic_record, verdicts
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.events import Data, Direction, Event, Share, Split, Upgrade
+from common.upgrade.gates import Outcome as GateOutcome
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler import decided
@@ -33,7 +35,9 @@ from service_reconciler.status.conditions import is_timed_out
 def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield what cannot be observed any more once a status with these names is written."""
     is_over = is_timed_out(status.conditions)
+    yield from past_verdicts(observed)
     yield from steps(observed, now=now)
+    yield from present_verdicts(observed)
     yield from _failed(observed, status, now=now) if is_over else _unmade(observed, names, status, now=now)
 
 
@@ -115,6 +119,37 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
         if was != now_is:
             data = kind(upgrade=upgrade, direction=direction, before=was, after=now_is)
             yield _event(observed, data, changed_at, now_is, at=changed_at or now)
+
+
+def past_verdicts(observed: Observed) -> Iterator[Publish]:
+    """Yield the verdicts of gates at weights that are over, but not yet by the status; `steps` yields the move after them."""
+    shown = observed.service.status.pending_service_status.last_traffic_migrated_time
+    for step in traffic_record.past_steps(observed.upgrade):
+        if shown is None or whole_seconds(step.since) >= shown:
+            is_verdict = (each.outcome != GateOutcome.INCONCLUSIVE for each in step.gates)
+            yield from _verdicts(observed, step, list(is_verdict))
+
+
+def present_verdicts(observed: Observed) -> Iterator[Publish]:
+    """Yield the verdicts at the present weight; a gate that the step waits for is one, too."""
+    if (current := traffic_record.gates_of(observed.upgrade)) is not None:
+        yield from _verdicts(observed, gate_record.closed(current), list(map(verdicts.is_one, current.gates)))
+
+
+def _verdicts(observed: Observed, step: gate_record.Step, wanted: Sequence[bool]) -> Iterator[Publish]:
+    upgrade = _upgrade(observed, observed.names)
+    for index, each in ((index, each) for index, each in enumerate(step.gates) if wanted[index]):
+        data = events.GateEvaluated(
+            upgrade=upgrade,
+            traffic_percent=min(step.weight, WHOLE),
+            gate=each.gate,
+            outcome=each.outcome,
+            requests=each.requests,
+            value=each.value,
+            limit=each.limit,
+            message=each.text,
+        )
+        yield _event(observed, data, step.since, index, each.gate, each.outcome, each.at, at=each.at)
 
 
 def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:

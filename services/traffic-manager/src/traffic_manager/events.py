@@ -19,6 +19,7 @@ class EventReason(StrEnum):
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
     ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     TRAFFIC_SHIFTED = "TrafficShifted"
+    GATE_PASSED = "GatePassed"
     GATE_FAILED = "GateFailed"
     MIRROR_UNSUPPORTED = "MirrorUnsupported"
     TRAFFIC_NOT_CARRIED = "TrafficNotCarried"

@@ -259,6 +259,8 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     if not actions and not is_frozen and not policy.may_progress:
         note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
         actions = (EmitEvent(event=warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)),)
+    if not actions:
+        actions = routing.writes(observed, found.shares, views, now=now, judged=found.judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
     return Plan(actions=(*stranded, *actions, *beside), requeue_at=requeue_at, note=next_step.note)
 
@@ -342,11 +344,16 @@ def _stepped(observed: Observed, found: _Upgrade, next_step: step.Step, *, now: 
     wanted = [(pending, split.pending), (active, split.active)]
     changed = [(view, capacity) for view, capacity in wanted if capacity != shares[view.name].capacity]
     clusters = {view.name: msgspec.structs.replace(shares[view.name], capacity=each) for view, each in wanted[::-1]}
-    return _moved(observed, changed, clusters, now=now)
+    return _moved(observed, changed, clusters, now=now, judged=found.judged)
 
 
 def _moved(
-    observed: Observed, changed: list[tuple[ClusterView, int]], clusters: dict[str, Share], *, now: datetime
+    observed: Observed,
+    changed: list[tuple[ClusterView, int]],
+    clusters: dict[str, Share],
+    *,
+    now: datetime,
+    judged: Judgement | None = None,
 ) -> tuple[Action, ...]:
     """Return the actions that give clusters new capacities, none when a cluster without a config would have to grow.
 
@@ -367,8 +374,9 @@ def _moved(
             return ()
         submits.append(put)
     pair = (observed.active_name, observed.pending_name) if len(clusters) > 1 else None
-    record = traffic_record.of(observed.record, clusters, now=now, pair=pair)
-    return (MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record)),)
+    record = traffic_record.of(observed.record, clusters, now=now, pair=pair, judged=judged)
+    moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
+    return (moved, *routing.verdicts(observed, judged))
 
 
 def _last_changed_at(view: ClusterView) -> datetime:

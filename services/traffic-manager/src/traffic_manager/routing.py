@@ -9,7 +9,7 @@ requests fail until they are there again. They are written again, with an Event 
 their own must not write as fast as they can.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from common import names, ports
-from common.api.event import warning
+from common.api.event import normal, warning
 from common.api.gateway import Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
@@ -34,7 +34,7 @@ from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import Backend
-from traffic_manager.status import traffic_record
+from traffic_manager.status import gates, traffic_record
 
 CALM: Final = timedelta(minutes=1)
 """After so long the next replacement of our backends is the first again."""
@@ -67,27 +67,46 @@ def writes(
     *,
     now: datetime,
     judged: Judgement | None = None,
+    shows_gates: bool = False,
 ) -> tuple[Action, ...]:
-    """Return what makes all routes give these shares and have these results of gates, nothing when they do."""
+    """Return what makes all routes give these shares, nothing when they do.
+
+    The results of gates go along. `shows_gates` is whether those that users are to see are worth a write of their own.
+    """
     pair = (views[0].name, views[1].name) if len(views) > 1 else None
     record = traffic_record.of(observed.record, dict(shares), now=now, pair=pair, judged=judged)
     record = _noted(observed, record, now=now)
     offered = [(view, service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)) for view in views]
     backends = [Backend(cluster=view.name, port=port, weight=shares[view.name].weight) for view, port in offered]
+
+    def is_current(held: Record) -> bool:
+        is_shown = not shows_gates or traffic_record.is_shown(record, held, now=now)
+        return traffic_record.is_same(record, held) and is_shown
+
     have, carried = observed.route, None
     if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
-        carried = _followed(observed, have, backends, record)
+        carried = _followed(observed, have, backends, record, is_current=is_current)
     elif (
         have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
     ):
         carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, observed.service.metadata, backends, record))
-    failure = () if judged is None or judged.failed is None else (judged.failed,)
-    is_known = traffic_record.judged(observed.record).failed is not None
-    failed = (EmitEvent(event=warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {each}")) for each in failure)
-    reports = () if carried is None else (*_warnings(observed), *(() if is_known else failed))
-    former = _former_route_writes(observed, backends, record)
+    reports = () if carried is None else (*_warnings(observed), *verdicts(observed, judged))
+    former = _former_route_writes(observed, backends, record, is_current=is_current)
     found = (carried, *reports, *former, _grpc(observed, shares, views))
     return tuple(each for each in found if each is not None)
+
+
+def verdicts(observed: Observed, judged: Judgement | None) -> Iterator[EmitEvent]:
+    """Yield the Events of gates that come with a write of the record: those that passed or failed since the last one."""
+    if judged is None:
+        return
+    if judged.failed is not None and traffic_record.failed(observed.record) is None:
+        yield EmitEvent(event=warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}"))
+    passed = gates.passed(records.gates_of(observed.record.upgrade or None), judged.results)
+    if passed:
+        share = observed.record.clusters.get(observed.pending_name)
+        note = f"{'Gate' if len(passed) == 1 else 'Gates'} passed at {0 if share is None else share.weight} percent: {'; '.join(passed)}"
+        yield EmitEvent(event=normal(EventReason.GATE_PASSED, "Upgrade", note))
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -177,8 +196,15 @@ def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
 
 
-def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> Patch | None:
-    """Return the write that gives one route these shares and their record; None when it has them."""
+def _followed(
+    observed: Observed,
+    have: HttpRoute,
+    backends: Sequence[Backend],
+    record: Record,
+    *,
+    is_current: Callable[[Record], bool],
+) -> Patch | None:
+    """Return the write that gives one route these shares and their record; None when it has them, or a record that will do."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
@@ -186,9 +212,7 @@ def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], 
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
     if patch is not None:
         return _changed(HTTP_ROUTE, have, patch)
-    held = records.of_route(have)
-    is_same = record.clusters == held.clusters and traffic_record.judged(record) == traffic_record.judged(held)
-    return None if is_same else recorded(have, record)
+    return None if is_current(records.of_route(have)) else recorded(have, record)
 
 
 def _is_usable(observed: Observed) -> bool:
@@ -204,7 +228,9 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
     return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
 
 
-def _former_route_writes(observed: Observed, backends: Sequence[Backend], record: Record) -> Iterator[Patch | None]:
+def _former_route_writes(
+    observed: Observed, backends: Sequence[Backend], record: Record, *, is_current: Callable[[Record], bool]
+) -> Iterator[Patch | None]:
     """Yield the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
@@ -219,7 +245,7 @@ def _former_route_writes(observed: Observed, backends: Sequence[Backend], record
         if is_taken and have is not observed.our_route:
             yield _release(observed, have)
         elif weighted_route.refusal(observed.service, have) is None:
-            yield _followed(observed, have, backends, record)
+            yield _followed(observed, have, backends, record, is_current=is_current)
 
 
 def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> Action | None:

@@ -16,6 +16,7 @@ from common.upgrade.events import (
     Direction,
     DrainStarted,
     Failed,
+    GateEvaluated,
     Paused,
     Promoted,
     Resumed,
@@ -25,6 +26,7 @@ from common.upgrade.events import (
     TrafficShifted,
     Upgrade,
 )
+from common.upgrade.gates import Outcome
 
 
 def line(subject: str, payload: bytes) -> str:
@@ -70,6 +72,13 @@ def _(data: TrafficShifted) -> str:
     old = data.before.old.traffic_percent, data.after.old.traffic_percent
     new = data.before.new.traffic_percent, data.after.new.traffic_percent
     return f"traffic{_way(data.direction)}: {_change(data.upgrade, old, new)}"
+
+
+@sentence.register
+def _(data: GateEvaluated) -> str:
+    verb = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "is waited for"}
+    known = next((text for outcome, text in verb.items() if outcome == data.outcome), data.outcome)
+    return f"gate {known} at {data.traffic_percent} %: {data.message}"
 
 
 @sentence.register

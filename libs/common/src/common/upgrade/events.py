@@ -96,6 +96,22 @@ class TrafficShifted(_Moved, frozen=True, kw_only=True):
     """The route has other weights for both clusters (only upgrades in steps)."""
 
 
+class GateEvaluated(Data, frozen=True, kw_only=True):
+    """A gate of the UpgradePolicy passed or failed at a weight, or the step waits for it (only upgrades in steps)."""
+
+    traffic_percent: Annotated[Percent, Meta(description="The new cluster's weight.")]
+    gate: Annotated[str, Meta(description="Such as `errorRate` or `latencyP95`.")]
+    outcome: Annotated[
+        str, Meta(description="`Pass`, `Fail`, or `Inconclusive`: there is no data for either, and the step waits.")
+    ]
+    requests: Annotated[int, Meta(ge=0, description="Requests of the new cluster at this weight.")]
+    value: Annotated[
+        float | None, Meta(description="A fraction of the requests, or seconds; null where there is none.")
+    ]
+    limit: float | None
+    message: str
+
+
 class Paused(Data, frozen=True, kw_only=True):
     """The user or the deadline paused the upgrade."""
 
@@ -165,6 +181,7 @@ KINDS: Final[dict[str, type[Data]]] = {
     "cluster-created": ClusterCreated,
     "capacity-changed": CapacityChanged,
     "traffic-shifted": TrafficShifted,
+    "gate-evaluated": GateEvaluated,
     "paused": Paused,
     "resumed": Resumed,
     "stalled": Stalled,

@@ -4,8 +4,10 @@ from datetime import datetime
 from enum import StrEnum
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from common.annotation_record import AnnotationRecord
+from common.upgrade import gate_record
 
 
 class Outcome(StrEnum):
@@ -45,6 +47,13 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     lowest_capacity_percent: int | None
     requests_cut: int | None
     """Requests in flight when the cluster was deleted."""
+    steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
+    """The weights at which gates of an UpgradePolicy were evaluated, with their verdicts."""
+
+    @property
+    def gated_steps(self) -> tuple[gate_record.Step, ...]:
+        """Return these steps, with texts that may be shown."""
+        return () if isinstance(self.steps, UnsetType) else gate_record.bounded(self.steps)
 
     def __str__(self) -> str:
         spent, percents = self.seconds, (self.peak_surge_percent, self.lowest_capacity_percent)

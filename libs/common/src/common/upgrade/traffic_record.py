@@ -14,6 +14,7 @@ from common import annotation_record
 from common.annotation_record import EARLIEST, AnnotationRecord
 from common.api.gateway import Route
 from common.api.ray_service import RayService
+from common.upgrade import gate_record
 
 ANNOTATION: Final = "raybus.io/traffic-record"
 WHOLE: Final = 100
@@ -62,7 +63,11 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     mirrored: bool | UnsetType = UNSET
     """Whether requests were mirrored for as long as its UpgradePolicy asks for."""
     lacking: str | UnsetType = UNSET
-    """The gates that cannot be judged yet at the present weight."""
+    """The gates that the present weight waits for: nothing else holds it any more."""
+    gates: gate_record.Current | UnsetType = UNSET
+    """What its gates come to at the present weight."""
+    steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
+    """What they came to at earlier ones."""
 
 
 class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -91,6 +96,24 @@ def upgrade_of(record: Record, old: str, new: str) -> Upgrade | None:
     """Return what is recorded of the upgrade between two clusters, None for another one."""
     held = record.upgrade
     return held if isinstance(held, Upgrade) and (held.old, held.new) == (old, new) else None
+
+
+def gates_of(upgrade: Upgrade | None) -> gate_record.Current | None:
+    """Return what the gates of an upgrade come to now, with texts that may be shown; None where none is evaluated."""
+    held = UNSET if upgrade is None else upgrade.gates
+    return None if isinstance(held, UnsetType) or not held.gates else gate_record.shown(held)
+
+
+def past_steps(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
+    """Return what the gates of an upgrade came to at earlier weights, with texts that may be shown."""
+    held = UNSET if upgrade is None else upgrade.steps
+    return () if isinstance(held, UnsetType) else gate_record.bounded(held)
+
+
+def steps_of(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
+    """Return what they came to at each weight, the present one included."""
+    current = gates_of(upgrade)
+    return (*past_steps(upgrade), *(() if current is None else (gate_record.closed(current),)))
 
 
 def of_route(route: Route | None) -> Record:

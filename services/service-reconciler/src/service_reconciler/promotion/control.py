@@ -27,7 +27,6 @@ from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
-from common.upgrade import traffic_record
 from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.policy import OnFailure
 from common.upgrade.traffic_record import WHOLE, Record
@@ -99,9 +98,8 @@ def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
 
 def _failed(observed: Observed) -> str | None:
     """Return which gate of its UpgradePolicy the upgrade failed: what traffic-manager recorded, else the warm-up."""
-    upgrade = traffic_record.upgrade_of(observed.record, observed.names.active, observed.names.pending)
     if observed.is_incremental:
-        return None if upgrade is None else upgrade.failed or None
+        return None if observed.upgrade is None else observed.upgrade.failed or None
     return None if observed.warm_up is None or not observed.warm_up.problem else f"warm-up: {observed.warm_up.problem}"
 
 
@@ -206,8 +204,7 @@ def flaps_since(observed: Observed) -> datetime | None:
 
     A rollback begins anew: what was shed before it is why it began.
     """
-    upgrade = traffic_record.upgrade_of(observed.record, observed.names.active, observed.names.pending)
-    if upgrade is None or not observed.is_incremental:
+    if (upgrade := observed.upgrade) is None:
         return None
     since, count = upgrade.shed_at, upgrade.sheds
     if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:

@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from common import annotation_record, conditions, labels
 from common.annotation_record import AnnotationRecord
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
+from common.upgrade import gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Outcome, Receipt, Seconds, span
 from common.upgrade.traffic_record import WHOLE, Upgrade
@@ -47,6 +49,8 @@ class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     completed: datetime = msgspec.field(name="settled")
     most: int | None = None
     least: int | None = None
+    steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
+    """The weights at which gates were evaluated."""
 
 
 def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Origin | None:
@@ -147,6 +151,7 @@ def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Ou
         completed=completed,
         most=found.most if found is not None else (None if observed.routes else BOTH),
         least=found.least if found is not None else (None if observed.routes else WHOLE),
+        steps=traffic_record.steps_of(found) or UNSET,
     )
 
 
@@ -166,6 +171,7 @@ def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
         peak_surge_percent=None if held.most is None else max(0, held.most - WHOLE),
         lowest_capacity_percent=held.least,
         requests_cut=None if ongoing is None else min(ongoing, annotation_record.LARGEST),
+        steps=held.steps,
     )
 
 

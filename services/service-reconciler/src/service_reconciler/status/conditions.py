@@ -13,6 +13,9 @@ import msgspec
 from common import conditions, durations
 from common.api.meta import SKEW, Condition, whole_seconds
 from common.conditions import ConditionUpdate
+from common.upgrade import traffic_record, verdicts
+from common.upgrade.gates import Outcome as GateOutcome
+from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Names, Observed
 from service_reconciler.problems import ServiceProblem
 from service_reconciler.promotion.control import Control
@@ -32,9 +35,15 @@ CONTROLS = (
     ConditionType.UPGRADE_PAUSED,
     ConditionType.UPGRADE_STALLED,
     ConditionType.UPGRADE_ABORTED,
+    ConditionType.UPGRADE_GATES_PASSED,
     ConditionType.INVALID_ANNOTATIONS,
 )
 PAUSE_OVER = "The upgrade goes on."
+_GATES: Final = {
+    GateOutcome.PASS: ("True", Reason.GATES_PASSED),
+    GateOutcome.FAIL: ("False", Reason.GATE_FAILED),
+    GateOutcome.INCONCLUSIVE: ("Unknown", Reason.GATE_INCONCLUSIVE),
+}
 SECOND: Final = timedelta(seconds=1)
 
 
@@ -89,6 +98,8 @@ def computed(found: Assessment) -> list[Condition]:
         update = ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback)
         updated = conditions.updated(updated, update, generation=generation, now=now)
     wanted = {each.type: each for each in _of_controls(updated, found.control, is_upgrading=is_upgrading)}
+    if is_upgrading and (gated := gates_passed(observed.upgrade)) is not None:
+        wanted[gated.type] = gated
     kept = conditions.without(updated, *(kind for kind in CONTROLS if kind not in wanted))
     for update in wanted.values():
         kept = conditions.updated(kept, update, generation=generation, now=_moment(kept, update, now=now))
@@ -146,6 +157,17 @@ def upgrade_in_progress(before: list[Condition], names: Names, *, cause: str | N
         return ConditionUpdate(kind, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING)
     is_starting = old.reason in {Reason.INITIALIZING, Reason.INITIALIZING_TIMEOUT}
     return None if is_starting else ConditionUpdate(kind, "Unknown", Reason.NO_ACTIVE_CLUSTER, NO_ACTIVE)
+
+
+def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
+    """Report what the gates of an upgrade came to at the present weight, with figures; None where none is evaluated."""
+    kind, current = ConditionType.UPGRADE_GATES_PASSED, traffic_record.gates_of(upgrade)
+    if upgrade is not None and upgrade.failed:
+        return ConditionUpdate(kind, "False", Reason.GATE_FAILED, f"The gate {upgrade.failed}")
+    if current is None:
+        return None
+    status, reason = _GATES[verdicts.overall(current.gates)]
+    return ConditionUpdate(kind, status, reason, verdicts.sentence(current))
 
 
 def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:

@@ -25,12 +25,12 @@ from traffic_manager.resources import gateway_api
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the phases of a policy came to so far; it is recorded with the weights, but for the note."""
+    """What the phases of a policy came to so far; it is recorded, but for the note."""
 
     failed: str | None = None
     """The gate that failed, with its figures."""
     lacking: str | None = None
-    """The gates that cannot be judged yet, without figures, which change all the time."""
+    """The gates that the step waits for, as nothing else holds it any more."""
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks for."""
     note: str | None = None
@@ -74,11 +74,13 @@ def of(
         upgrade_policy.pause(found, observed.pending_name, weight, controls.approved),
         warm_up,
         mirroring if is_before else None,
-        judged.note,
     )
+    hold = next((each for each in holds if each is not None), None)
+    if hold is not None or (pending.moved_at is not None and now < pending.moved_at + policy.interval):
+        judged = msgspec.structs.replace(judged, lacking=None)
     return Progression(
         policy=msgspec.structs.replace(policy, bake=found.bake),
-        hold=next((each for each in holds if each is not None), None),
+        hold=judged.note if hold is None else hold,
         judged=judged,
         leaves=judged.failed is not None and found.on_failure is OnFailure.ROLLBACK,
         mirrors=is_before and mirroring is not None and not has_mirrored and judged.failed is None and warm_up is None,

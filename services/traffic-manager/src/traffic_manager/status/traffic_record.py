@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from common.api.meta import SKEW, ObjectMeta
+from common.upgrade import gate_record
 from common.upgrade.traffic_record import Record, Share, Upgrade
 from traffic_manager.migration.progression import Judgement
-
-UNJUDGED: Final = Judgement()
+from traffic_manager.status import gates
 
 
 def without_future_times(record: Record, *, now: datetime) -> Record:
@@ -68,22 +67,38 @@ def of(
 
     `judged` is what the gates of its UpgradePolicy came to; None for what is recorded of that.
     """
-    upgrade = old.upgrade if pair is None else _followed(old.upgrade, pair, clusters, judged, now=now)
+    upgrade = old.upgrade if pair is None else _followed(old, pair, clusters, judged, now=now)
     is_failed = upgrade is not UNSET and old.upgrade is not UNSET and upgrade.failed != old.upgrade.failed
     changed_at = old.changed_at if numbers(clusters) == numbers(old.clusters) and not is_failed else now
     return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
 
 
-def judged(record: Record) -> Judgement:
-    """Return the results of gates that are recorded."""
-    if record.upgrade is UNSET:
-        return UNJUDGED
+def is_same(new: Record, held: Record) -> bool:
+    """Return whether nothing has changed that decisions depend on."""
+    return new.clusters == held.clusters and _lasting(new) == _lasting(held)
+
+
+def is_shown(new: Record, held: Record, *, now: datetime) -> bool:
+    """Return whether users see what the gates come to, or see it soon enough with the next write."""
+    if isinstance(new.upgrade, UnsetType) or isinstance(held.upgrade, UnsetType):
+        return True
+    current = new.upgrade.gates or None
+    is_due = current is not None and gates.is_due(held.upgrade.gates or None, current, now=now)
+    return not is_due
+
+
+def failed(record: Record) -> str | None:
+    """Return the gate that is recorded to have failed."""
+    return None if isinstance(record.upgrade, UnsetType) else record.upgrade.failed or None
+
+
+def _lasting(record: Record) -> tuple[str, bool]:
     held = record.upgrade
-    return Judgement(failed=held.failed or None, lacking=held.lacking or None, has_mirrored=bool(held.mirrored))
+    return ("", False) if isinstance(held, UnsetType) else (held.failed or "", bool(held.mirrored))
 
 
 def _followed(
-    held: Upgrade | UnsetType,
+    old: Record,
     pair: tuple[str, str],
     clusters: dict[str, Share],
     judged: Judgement | None,
@@ -92,6 +107,7 @@ def _followed(
 ) -> Upgrade:
     """Return the statistics of an upgrade, this change included."""
     total = sum(each.capacity for each in clusters.values())
+    held, before = old.upgrade, old.clusters
     best = clusters[pair[1]].weight if pair[1] in clusters else 0
     if held is UNSET or (held.old, held.new) != pair:
         held = Upgrade(old=pair[0], new=pair[1], began_at=now, most=total, least=total)
@@ -99,6 +115,7 @@ def _followed(
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
         held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
+    held = _gated(held, before.get(pair[1]), clusters.get(pair[1]), judged, now=now)
     return msgspec.structs.replace(
         held,
         most=max(held.most, total),
@@ -106,5 +123,22 @@ def _followed(
         moved_at=held.moved_at or (now if best > 0 else None),
         failed=held.failed if judged is None else judged.failed or held.failed,
         mirrored=True if judged is not None and judged.has_mirrored else held.mirrored,
-        lacking=held.lacking if judged is None else judged.lacking or UNSET,
     )
+
+
+def _gated(
+    held: Upgrade, was: Share | None, share: Share | None, judged: Judgement | None, *, now: datetime
+) -> Upgrade:
+    """Return the statistics with the results of the gates at the weight that was; if it is over, they follow those of earlier ones."""
+    current = held.gates or None
+    weight, since = (0, None) if was is None else (was.weight, was.moved_at)
+    if judged is not None and judged.results:
+        waits = judged.lacking is not None
+        current = gates.updated(current, judged.results, weight, since or held.began_at, waits=waits, now=now)
+        held = msgspec.structs.replace(held, gates=current, lacking=judged.lacking or UNSET)
+    if current is None or share is None or current.weight == share.weight:
+        return held
+    over = gate_record.bounded((*(held.steps or ()), gate_record.closed(current)))
+    is_back = judged is None or share.weight == 0
+    next_step = UNSET if is_back else gates.begun(current.gates, share.weight, now=now)
+    return msgspec.structs.replace(held, gates=next_step, steps=over, lacking=UNSET)

@@ -1,0 +1,29 @@
+"""The gates of an upgrade as users see them: the outcome of all, and a text of each. Pure."""
+
+from collections.abc import Iterable
+
+from common.upgrade.gate_record import Current, State, Verdict
+from common.upgrade.gates import Outcome
+
+
+def is_one(state: State) -> bool:
+    """Return whether a gate has a verdict: it passed, it failed, or the step waits for it."""
+    return state.waits or state.outcome != Outcome.INCONCLUSIVE
+
+
+def overall(gates: Iterable[Verdict]) -> Outcome:
+    """Return the outcome of several gates; an unknown one decides nothing."""
+    found = {each.outcome for each in gates}
+    if Outcome.FAIL in found:
+        return Outcome.FAIL
+    return Outcome.PASS if found == {Outcome.PASS} else Outcome.INCONCLUSIVE
+
+
+def texts(current: Current) -> list[str]:
+    """Return a text for each gate, with its newest figures."""
+    return [f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates]
+
+
+def sentence(current: Current) -> str:
+    """Return the gates at the present weight as one text."""
+    return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(texts(current))}"

@@ -1,19 +1,24 @@
 """What the command line reads of a RayService, in made-up states: `demo` with cluster `demo-blue`, upgraded to `demo-green`."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from common import labels
 from common.api import ray_cluster, ray_service
 from common.api.core import Pod, Service
 from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
-from common.ray import goal_revision
+from common.ray import goal_revision, owner
 from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Given, Revision
 from common.ray.serve_status import ServeDetails
+from common.upgrade import policy as upgrade_policy
+from common.upgrade import traffic_record
+from common.upgrade.gate_record import Current, State, Step
+from common.upgrade.traffic_record import Record, Share, Upgrade
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
 from service_reconciler.resources import ray_cluster as clusters
 from service_reconciler.settings import Config
@@ -289,6 +294,44 @@ def in_steps(*conditions: Json, weight: int = 30, annotations: dict[str, str] | 
         "events": [an_event("TrafficMoved", f"{100 - weight}/{weight}: 10 percent of the traffic move", at=12)],
     }
     return a_snapshot(service, **{**defaults, **fields})
+
+
+def a_state(outcome: str = "Pass", text: str = "", *, waits: bool = False, requests: int = 412) -> State:
+    """Return a gate at the present weight."""
+    moved = NOW - timedelta(seconds=12)
+    title = text.partition(":")[0] or "errorRate"
+    found = State(gate=title, outcome=outcome, at=moved, waits=waits, requests=requests, limit=0.01, text=text)
+    return msgspec.structs.replace(found, value=0.002 if requests else None)
+
+
+PASSED: Final = a_state(text="errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed")
+LACKING: Final = a_state("Inconclusive", "timeToFirstTokenP95: 44 of 100 requests observed", waits=True, requests=44)
+
+
+def gated(*states: State, steps: tuple[Step, ...] = (), weight: int = 10, **fields: Any) -> Snapshot:
+    """Return a snapshot of an upgrade in steps with an UpgradePolicy: 10, 50, 100 %, each with these gates."""
+    serve = {BLUE: serving(target=2, running=2), GREEN: serving(target=2, running=2)}
+    snapshot = in_steps(weight=weight, serve=serve, **fields)
+    moved = NOW - timedelta(seconds=12)
+    current = Current(
+        weight=weight, since=moved, written_at=NOW - timedelta(seconds=4), gates=states or (PASSED, LACKING)
+    )
+    upgrade = Upgrade(old=BLUE, new=GREEN, began_at=NOW - timedelta(seconds=200), most=120, least=100, gates=current)
+    upgrade = msgspec.structs.replace(upgrade, steps=steps) if steps else upgrade
+    shares = {
+        BLUE: Share(capacity=100, weight=100 - weight, moved_at=moved),
+        GREEN: Share(capacity=100, weight=weight, moved_at=moved),
+    }
+    text = msgspec.json.encode(Record(clusters=shares, changed_at=moved, upgrade=upgrade)).decode()
+    meta: Json = {"name": "demo-httproute", "namespace": "default", "annotations": {traffic_record.ANNOTATION: text}}
+    meta["ownerReferences"] = owner.reference(snapshot.service.metadata)
+    route = msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": {}}), type=HttpRoute)
+    spec: Json = {"steps": [{"weight": 10, "hold": "30s"}, {"weight": 50}, {"weight": 100}]}
+    policy = {labels.UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "", 1, spec), labels.UPGRADE_FROM: BLUE}
+    blue, green = a_cluster(BLUE, a_config()), a_cluster(GREEN, a_config(NEW_IMAGE), age=200)
+    green["metadata"]["annotations"] |= policy
+    clusters_ = tuple(ray_cluster.decode(each) for each in (blue, green))
+    return msgspec.structs.replace(snapshot, route=route, clusters=clusters_)
 
 
 def with_spec(service: RayService, spec: msgspec.Raw, *, generation: int | None = None) -> RayService:

@@ -2,9 +2,10 @@
 
 import copy
 
+import msgspec
 import pytest
 
-from common import errors
+from common import errors, labels
 from raybus_cli.control import cli, history, undo
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
@@ -13,6 +14,7 @@ from support.builders.ray_service import a_serve_config
 from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_goal, a_revision, at_rest, in_steps
 from support.golden import Golden
 from support.terminal import text_of
+from support.upgrade_events import RECEIPT
 
 
 def _after_an_upgrade() -> Snapshot:
@@ -235,3 +237,9 @@ def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
         ended,
         f"Upgrade from {BLUE} to {GREEN}: in progress",
     ]
+
+
+def test_a_receipt_has_a_line_for_each_step_with_gates() -> None:
+    annotations = {labels.UPGRADE_RECEIPT: msgspec.json.encode(RECEIPT).decode()}
+    _, *steps = history.upgrades(at_rest(service=snapshots.a_ready_service(annotations=annotations)))
+    assert steps == ["  5 % since 12:01:10: Pass: errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed"]

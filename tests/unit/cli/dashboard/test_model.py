@@ -7,6 +7,7 @@ import msgspec
 from common import labels
 from raybus_cli.dashboard import model
 from raybus_cli.dashboard.model import Cause, Group, RowUpgrade, Share
+from raybus_cli.dashboard.timeline import Timeline
 from raybus_cli.show.phase import Tone
 from support.builders.snapshots import (
     BLUE,
@@ -18,6 +19,7 @@ from support.builders.snapshots import (
     a_pod,
     a_ready_service,
     at_rest,
+    gated,
     in_steps,
 )
 from support.upgrade_events import RECEIPT
@@ -76,3 +78,17 @@ def test_the_receipt_is_read_from_the_annotation() -> None:
     for written, read in ((text, RECEIPT), ("somebody's note", None)):
         snapshot = at_rest(service=a_ready_service(annotations={labels.UPGRADE_RECEIPT: written}))
         assert model.detail(snapshot, [], now=NOW).receipt == read
+
+
+def test_the_gates_of_an_upgrade_and_their_verdicts_without_any_event() -> None:
+    began = NOW - timedelta(seconds=200)
+    bare = Timeline(id="seen", old=BLUE, new=GREEN, began=began)
+    detail = model.detail(gated(), [bare, Timeline(id="other", old="x", new=BLUE, began=began)], now=NOW)
+    assert detail.gates is not None
+    assert [(each.outcome, each.waits) for each in detail.gates.gates] == [("Pass", False), ("Inconclusive", True)]
+    current, earlier = detail.timelines
+    assert [(each.weight, each.outcome) for each in current.verdicts] == [(10, "Pass"), (10, "Inconclusive")]
+    assert earlier.verdicts == []
+    assert detail.row is not None
+    assert detail.row.upgrade is not None
+    assert (detail.row.upgrade.step, detail.row.upgrade.steps) == (1, 3)

@@ -7,11 +7,13 @@ import pytest
 
 from common.upgrade import events as ue
 from common.upgrade.events import CloudEvent, Data, Event
+from common.upgrade.gate_record import Step
 from common.upgrade.receipt import Outcome
+from common.upgrade.traffic_record import Upgrade
 from raybus_cli.dashboard import timeline
 from raybus_cli.dashboard.timeline import Part, Sample, Severity
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
-from support.upgrade_events import EXAMPLES, RECEIPT, START, UPGRADE, an_event
+from support.upgrade_events import EXAMPLES, RECEIPT, START, UPGRADE, VERDICT, an_event
 
 
 def _read(events: list[Event]) -> list[CloudEvent[Data]]:
@@ -118,3 +120,36 @@ def test_an_upgrade_without_events() -> None:
     assert made.lines[-1].text == (
         f"seen: {UPGRADE.old} traffic 80 %, capacity 100 %; {UPGRADE.new} traffic 20 %, capacity 20 %"
     )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "severity"),
+    [("Pass", Severity.GOOD), ("Fail", Severity.BAD), ("Inconclusive", Severity.WARN), ("Later", Severity.PLAIN)],
+)
+def test_a_verdict_is_a_point_and_a_line_with_its_severity(outcome: str, severity: Severity) -> None:
+    seconds, example = next((seconds, data) for seconds, data in EXAMPLES if isinstance(data, ue.GateEvaluated))
+    event = an_event(msgspec.structs.replace(example, outcome=outcome), seconds=seconds)
+    found = timeline.from_events(_read([event]))
+    (verdict,) = found.verdicts
+    assert (verdict.at, verdict.weight, verdict.gate) == (START + _after(75), 5, "errorRate")
+    assert (verdict.outcome, verdict.text) == (outcome, example.message)
+    assert [each.severity for each in found.lines] == [severity]
+
+
+def test_texts_of_a_forged_event_are_bounded() -> None:
+    _, example = next((seconds, data) for seconds, data in EXAMPLES if isinstance(data, ue.GateEvaluated))
+    forged = msgspec.structs.replace(example, message="x" * 9000, gate="\x1b[31m" + "g" * 9000, outcome="o" * 9000)
+    (verdict,) = timeline.from_events(_read([an_event(forged)])).verdicts
+    assert (len(verdict.text), len(verdict.gate), len(verdict.outcome)) <= (200, 64, 64)
+    assert "\x1b" not in verdict.gate
+
+
+def test_verdicts_of_the_record_fill_in_where_no_event_brought_any() -> None:
+    step = Step(weight=1, since=START, gates=(VERDICT, msgspec.structs.replace(VERDICT, outcome="Inconclusive")))
+    upgrade = Upgrade(old="a", new="b", began_at=START, most=100, least=100, steps=(step,))
+    bare = timeline.Timeline(id="seen", old="a", new="b", began=START)
+    found = timeline.judged(bare, upgrade)
+    assert [(each.weight, each.outcome) for each in found.verdicts] == [(1, "Pass")]
+    assert timeline.judged(found, None) == found
+    other = msgspec.structs.replace(found, verdicts=found.verdicts * 2)
+    assert timeline.judged(other, upgrade) == other

@@ -21,6 +21,7 @@ from support.builders.snapshots import (
     a_snapshot,
     an_event,
     at_rest,
+    gated,
     in_steps,
 )
 from support.golden import Golden
@@ -391,3 +392,11 @@ def test_an_event_that_serve_contradicts_is_dropped(reason: str, note: str) -> N
     assert _of_events(at_rest(service=service, events=[event])) == []
     unknown = at_rest(service=service, events=[event], serve={}, revisions=[])
     assert _of_events(unknown) == [f"RayService demo: {reason}: {note}"]
+
+
+def test_the_gates_of_an_upgrade_are_shown_with_their_figures(golden: Golden) -> None:
+    found = findings.explain(gated(), now=NOW)
+    assert found.gates is not None
+    assert [each.gate for each in found.gates.gates] == ["errorRate", "timeToFirstTokenP95"]
+    golden.check("cli/explain-gated.txt", text_of(cli.draw(found), width=150))
+    assert findings.explain(in_steps(), now=NOW).gates is None

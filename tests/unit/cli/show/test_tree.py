@@ -3,9 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from common import labels
+from common.upgrade.gate_record import Figures
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import picture, tree
 from raybus_cli.show.phase import Phase
@@ -21,6 +23,7 @@ from support.builders.snapshots import (
     a_service,
     a_snapshot,
     at_rest,
+    gated,
     in_steps,
 )
 from support.golden import Golden
@@ -32,6 +35,7 @@ from support.terminal import text_of
     [
         pytest.param("at-rest", at_rest(), id="a service that serves"),
         pytest.param("in-steps", in_steps(), id="an upgrade in steps"),
+        pytest.param("gated", gated(), id="an upgrade with gates"),
         pytest.param(
             "stalled",
             in_steps(
@@ -56,7 +60,49 @@ def test_weights_capacities_and_the_next_step_are_printed() -> None:
     blue, green = found.clusters
     assert (blue.role, blue.weight, blue.target_capacity, blue.ready_capacity) == ("active", 70, 90, 90)
     assert (green.role, green.weight, green.target_capacity, green.ready_capacity) == ("pending", 30, 30, 30)
-    assert found.upgrade == tree.UpgradeProgress(direction="forward", step=3, steps=10, next_step_seconds=18)
+    due = NOW + timedelta(seconds=18)
+    assert found.upgrade == tree.UpgradeProgress(
+        direction="forward", step=3, steps=10, next_step_seconds=18, next_step_at=due
+    )
+
+
+def test_the_steps_of_an_upgrade_are_those_of_its_policy() -> None:
+    found = tree.build(gated(), now=NOW).upgrade
+    assert found is not None
+    assert (found.step, found.steps, found.next_step_seconds) == (1, 3, 18)
+    between = tree.build(gated(weight=20), now=NOW).upgrade
+    assert between is not None
+    assert (between.step, between.steps, between.next_step_seconds) == (1, 3, 0)
+
+
+def test_the_gates_at_the_present_weight_are_shown_with_their_newest_figures() -> None:
+    later = Figures(requests=900, value=0.001, limit=0.01, text="errorRate: 1 of 900 requests failed")
+    found = tree.build(gated(msgspec.structs.replace(snapshots.PASSED, latest=later)), now=NOW).upgrade
+    assert found is not None
+    assert found.gates is not None
+    assert (found.gates.weight, found.gates.seen_at) == (10, NOW - timedelta(seconds=4))
+    (gate,) = found.gates.gates
+    assert (gate.gate, gate.outcome, gate.requests, gate.value, gate.text) == (
+        "errorRate", "Pass", 900, 0.001, later.text
+    )  # fmt: skip
+
+
+def test_a_rollback_shows_no_gates() -> None:
+    back = a_condition("RollbackInProgress", reason="DesiredClusterSpecChanged", message="Goal state reverted")
+    snapshot = gated()
+    rolled = in_steps(UPGRADING, back, weight=30)
+    found = tree.build(msgspec.structs.replace(snapshot, service=rolled.service), now=NOW).upgrade
+    assert found is not None
+    assert (found.gates, found.steps) == (None, 10)
+
+
+def test_what_a_tenant_wrote_into_the_record_does_nothing_to_a_terminal() -> None:
+    state = msgspec.structs.replace(snapshots.PASSED, text="\x1b[2Jgone" + "x" * 500, gate="\x1b]0;t\x07g")
+    found = tree.build(gated(state), now=NOW)
+    assert "\x1b" not in text_of(picture.draw(found)) + picture.line(found)
+    assert found.upgrade is not None
+    assert found.upgrade.gates is not None
+    assert len(found.upgrade.gates.gates[0].text) <= 200
 
 
 def test_what_is_ready_is_less_than_what_is_wanted_while_replicas_start() -> None:

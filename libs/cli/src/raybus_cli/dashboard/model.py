@@ -6,17 +6,19 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from common import annotation_record
 from common.api.ray_service import RayService
+from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
-from raybus_cli.dashboard import controls
+from raybus_cli.dashboard import controls, timeline
 from raybus_cli.dashboard.controls import Control
 from raybus_cli.dashboard.timeline import Timeline
 from raybus_cli.explaining import findings
-from raybus_cli.reading import strategy
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
+from raybus_cli.show.gates import Gates
 from raybus_cli.show.phase import Tone
 from raybus_cli.show.tree import Branch, LastEvent, Tree
 
@@ -101,6 +103,8 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clusters: list[Cluster] = []
     causes: list[Cause] = []
     timelines: list[Timeline] = []
+    gates: Gates | None = None
+    """Those of the upgrade in progress, at the present weight."""
     receipt: Receipt | None = None
     """Of the last upgrade, as the RayService carries it."""
     last_event: LastEvent | None = None
@@ -128,7 +132,8 @@ def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, 
         problem=problem,
         clusters=[_cluster(each) for each in built.clusters],
         causes=[Cause(what=each.message, remedy=each.remedy) for each in causes],
-        timelines=list(timelines),
+        timelines=[_judged(each, snapshot) for each in timelines],
+        gates=built.upgrade.gates if built.upgrade is not None else None,
         receipt=_receipt(built.receipt),
         last_event=built.last_event,
         unseen=built.unseen,
@@ -146,25 +151,20 @@ def _row(service: RayService, built: Tree) -> Row:
         strategy=built.strategy,
         endpoints=built.endpoints,
         created=service.metadata.creation_timestamp,
-        upgrade=_upgrade(service, built.upgrade),
+        upgrade=_upgrade(built.upgrade),
         shares=_shares(service),
     )
 
 
-def _upgrade(service: RayService, held: tree.UpgradeProgress | None) -> RowUpgrade | None:
+def _upgrade(held: tree.UpgradeProgress | None) -> RowUpgrade | None:
     if held is None:
         return None
     return RowUpgrade(
         direction=held.direction,
         step=held.step,
         steps=held.steps,
-        next_step_at=None if held.next_step_seconds is None else _due(service),
+        next_step_at=held.next_step_at,
     )
-
-
-def _due(service: RayService) -> datetime | None:
-    policy, moved = strategy.policy(service), service.status.pending_service_status.last_traffic_migrated_time
-    return None if policy is None or moved is None else moved + policy.interval
 
 
 def _shares(service: RayService) -> list[Share]:
@@ -201,6 +201,11 @@ def _group(name: str, pods: Sequence[tree.PodLine]) -> Group:
     return Group(name=name, ready=ready, pods=len(pods), others=dict(states), restarts=restarts)
 
 
+def _judged(held: Timeline, snapshot: Snapshot) -> Timeline:
+    return timeline.judged(held, traffic_record.upgrade_of(snapshot.record, held.old, held.new))
+
+
 def _receipt(text: str | None) -> Receipt | None:
     """Read the annotation; one with another content is none."""
-    return annotation_record.decode(text or "", Receipt)
+    found = annotation_record.decode(text or "", Receipt)
+    return None if found is None else msgspec.structs.replace(found, steps=found.gated_steps or UNSET)

@@ -11,7 +11,9 @@ from typing import Final
 
 import msgspec
 
+from common import untrusted
 from common.upgrade import events as upgrade_events
+from common.upgrade import gate_record, traffic_record, verdicts
 from common.upgrade.events import (
     Aborted,
     CapacityChanged,
@@ -20,14 +22,16 @@ from common.upgrade.events import (
     Completed,
     Data,
     Failed,
+    GateEvaluated,
     RolledBack,
     Share,
     Split,
     Started,
     TrafficShifted,
 )
+from common.upgrade.gates import Outcome as GateOutcome
 from common.upgrade.receipt import Outcome, Receipt
-from common.upgrade.traffic_record import WHOLE
+from common.upgrade.traffic_record import WHOLE, Upgrade
 from raybus_cli.events import rendering
 
 Event = CloudEvent[Data]
@@ -66,6 +70,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     severity: Severity
 
 
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A gate that passed or failed at a weight, or that a step waits for."""
+
+    at: datetime
+    weight: int
+    gate: str
+    outcome: str
+    text: str
+
+
 class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One upgrade."""
 
@@ -78,6 +92,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Empty while it is in progress."""
     points: list[Point] = []
     lines: list[Line] = []
+    verdicts: list[Verdict] = []
     receipt: Receipt | None = None
 
 
@@ -103,6 +118,11 @@ _SEVERITIES: Final = {
     "aborted": Severity.BAD,
     "failed": Severity.BAD,
 }
+_VERDICTS: Final = {
+    GateOutcome.PASS: Severity.GOOD,
+    GateOutcome.FAIL: Severity.BAD,
+    GateOutcome.INCONCLUSIVE: Severity.WARN,
+}
 _ALL_OLD: Final = (Part(traffic=WHOLE), Part(traffic=0))
 
 
@@ -119,6 +139,7 @@ def from_events(events: Sequence[Event]) -> Timeline:
         outcome=_outcome(end.data) if end is not None else "",
         points=list(_points(events)),
         lines=[_line(each) for each in events],
+        verdicts=list(_verdicts(events)),
         receipt=next((each.data.receipt for each in events if isinstance(each.data, Completed)), None),
     )
 
@@ -164,6 +185,29 @@ def _points(events: Sequence[Event]) -> Iterator[Point]:
         if parts is not None and parts != before:
             yield Point(at=at, old=parts[0], new=parts[1])
             before = parts
+
+
+def judged(timeline: Timeline, upgrade: Upgrade | None) -> Timeline:
+    """Return a timeline with the verdicts of the traffic record, where no events brought any."""
+    current = traffic_record.gates_of(upgrade)
+    past = ((step.weight, each) for step in traffic_record.past_steps(upgrade) for each in step.gates)
+    known = [(weight, each) for weight, each in past if each.outcome != GateOutcome.INCONCLUSIVE]
+    if current is not None:
+        known += [(current.weight, each) for each in current.gates if verdicts.is_one(each)]
+    found = [
+        Verdict(at=each.at, weight=weight, gate=each.gate, outcome=each.outcome, text=each.text)
+        for weight, each in known
+    ]
+    return timeline if timeline.verdicts or not found else msgspec.structs.replace(timeline, verdicts=found)
+
+
+def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
+    for event in events:
+        data = event.data
+        if isinstance(data, GateEvaluated):
+            text = untrusted.clipped(data.message, gate_record.LONGEST_TEXT)
+            gate, outcome = (untrusted.clipped(each, gate_record.LONGEST_NAME) for each in (data.gate, data.outcome))
+            yield Verdict(at=event.time, weight=data.traffic_percent, gate=gate, outcome=outcome, text=text)
 
 
 def _parts(data: Data, events: Sequence[Event], before: tuple[Part, Part] | None) -> tuple[Part, Part] | None:
@@ -214,9 +258,10 @@ def _outcome(data: Data) -> str:
 
 def _line(event: Event) -> Line:
     kind = upgrade_events.kind_of(event.type)
-    return Line(
-        at=event.time, kind=kind, text=rendering.describe(event), severity=_SEVERITIES.get(kind, Severity.PLAIN)
-    )
+    severity = _SEVERITIES.get(kind, Severity.PLAIN)
+    if isinstance(event.data, GateEvaluated):
+        severity = next((held for outcome, held in _VERDICTS.items() if outcome == event.data.outcome), severity)
+    return Line(at=event.time, kind=kind, text=rendering.describe(event), severity=severity)
 
 
 def _sample_text(sample: Sample) -> str:

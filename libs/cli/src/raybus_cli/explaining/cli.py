@@ -1,5 +1,6 @@
 """`raybus explain`: the options, and the printed form."""
 
+from datetime import UTC
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -15,6 +16,7 @@ from raybus_cli.explaining.findings import Explanation
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.reading import reader
+from raybus_cli.show import gates
 from raybus_cli.show.phase import Phase
 
 EVIDENCE: Final = 3
@@ -74,6 +76,10 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
             Text(f"   {each.anchor}"),
         ]
         lines += [Text(f"   {line}", style="dim") for line in each.detail.splitlines() if wide]
+    if found.gates is not None:
+        since = found.gates.since.astimezone(UTC)
+        lines.append(Text(f"Gates at {found.gates.weight} percent, since {since:%Y-%m-%dT%H:%M:%SZ}:", style="bold"))
+        lines += [_indented(each) for each in gates.drawn(found.gates).split("\n")]
     lines += [Text(f"Not readable: {each}", style="dim") for each in found.unseen]
     return Group(*lines)
 

@@ -20,7 +20,8 @@ from raybus_cli.explaining.cause import Cause, Finding, Rank
 from raybus_cli.linting import serve_schema
 from raybus_cli.reading import image_pull, observing
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show import phase
+from raybus_cli.show import gates, phase
+from raybus_cli.show.gates import Gates
 from raybus_cli.show.phase import Phase
 from raybus_cli.show.reasons import Code
 from service_reconciler import problems
@@ -83,6 +84,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     phase: Phase
     message: str
     findings: list[Finding]
+    gates: Gates | None = None
+    """Those of its UpgradePolicy at the present weight of an upgrade."""
     unseen: list[str] = []
 
 
@@ -104,6 +107,7 @@ def explain(snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = Non
         phase=current.phase,
         message=current.message,
         findings=[causes.finding(same, remedies.command(snapshot, same[0])) for same in causes.merged(found)],
+        gates=gates.of(snapshot),
         unseen=list(snapshot.unseen),
     )
 

@@ -11,7 +11,7 @@ from rich.tree import Tree as Drawn
 
 from raybus_cli.output.fitting import FittingLine
 from raybus_cli.output.printing import age
-from raybus_cli.show import phase
+from raybus_cli.show import gates, phase
 from raybus_cli.show.phase import Tone
 from raybus_cli.show.reasons import Code
 from raybus_cli.show.tree import Branch, LastEvent, PodLine, Tree, UpgradeProgress
@@ -39,6 +39,8 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
     ]
     if tree.upgrade is not None:
         head.append((_course(tree.upgrade).capitalize(), Text(progress(tree.upgrade), style="cyan")))
+        if (held := tree.upgrade.gates) is not None:
+            head.append((f"Gates at {held.weight} %", gates.drawn(held)))
     clusters = [_branch(each, wide=wide) for each in tree.clusters] or [Text("No RayCluster.")]
     return Group(labelled(head), *clusters, *end(tree.last_event, tree.unseen, wide=wide))
 
@@ -77,6 +79,8 @@ def line(tree: Tree) -> str:
     parts = [f"{tree.namespace}/{tree.name} {tree.phase}"]
     if tree.upgrade is not None:
         parts.append(f"{_course(tree.upgrade)}: {progress(tree.upgrade, with_time=False)}")
+    if tree.upgrade is not None and tree.upgrade.gates is not None:
+        parts.append(gates.line(tree.upgrade.gates))
     parts += [_summary(each) for each in tree.clusters]
     if tree.message:
         parts.append(tree.message)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -11,11 +11,14 @@ from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.ray import serve_status
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import steps
 from raybus_cli.reading import images, strategy
 from raybus_cli.reading.snapshot import Event, Snapshot
-from raybus_cli.show import phase
+from raybus_cli.show import gates, phase
+from raybus_cli.show.gates import Gates
 from raybus_cli.show.phase import Phase
 
 
@@ -57,6 +60,9 @@ class UpgradeProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     steps: int | None = None
     next_step_seconds: int | None = None
     """Until the next move of traffic at the earliest."""
+    next_step_at: datetime | None = None
+    gates: Gates | None = None
+    """Those of its UpgradePolicy at the present weight."""
 
 
 class LastEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -183,21 +189,29 @@ def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
         return UpgradeProgress(direction=direction)
     status = snapshot.service.status
     pending, active = status.pending_service_status, status.active_service_status
-    weights = steps.simulate(policy).weights
     moved_so_far = (active if is_back else pending).traffic_routed_percent or 0
     moved = (active if is_back else pending).last_traffic_migrated_time
-    due = (
-        None
-        if moved is None or moved_so_far >= WHOLE
-        else max(0, math.ceil((moved + policy.interval - now).total_seconds()))
-    )
+    weights, interval = _steps(snapshot, policy, moved_so_far, is_back=is_back)
     is_held = is_back or conditions.is_true(snapshot.service.status.conditions, "UpgradePaused")
+    due = None if is_held or moved is None or moved_so_far >= WHOLE else moved + interval
     return UpgradeProgress(
         direction=direction,
         step=sum(1 for each in weights if each <= moved_so_far),
         steps=len(weights),
-        next_step_seconds=None if is_held else due,
+        next_step_seconds=None if due is None else max(0, math.ceil((due - now).total_seconds())),
+        next_step_at=due,
+        gates=None if is_back else gates.of(snapshot),
     )
+
+
+def _steps(snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool) -> tuple[tuple[int, ...], timedelta]:
+    """Return the weights of an upgrade and how long the present one lasts: by its UpgradePolicy, else by the options of the RayService."""
+    active, pending = snapshot.cluster(snapshot.active), snapshot.cluster(snapshot.pending)
+    held = None if is_back or active is None or pending is None else upgrade_policy.of_upgrade(active, pending)
+    if held is None or not held.steps:
+        return steps.simulate(options).weights, options.interval
+    holds = {each.weight: each.hold for each in held.steps}
+    return tuple(holds), holds.get(weight, timedelta(0))
 
 
 def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch:

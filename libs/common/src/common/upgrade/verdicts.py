@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from common.upgrade.gate_record import Current, State, Verdict
+from common.upgrade.gate_record import Current, State, Step, Verdict
 from common.upgrade.gates import Outcome
 
 
@@ -22,6 +22,12 @@ def overall(gates: Iterable[Verdict]) -> Outcome:
 def texts(current: Current) -> list[str]:
     """Return a text for each gate, with its newest figures."""
     return [f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates]
+
+
+def of_step(step: Step) -> str:
+    """Return what the gates came to at a weight as one text."""
+    found = (f"{each.outcome}: {each.text or each.gate}" for each in step.gates)
+    return f"{step.weight} % since {step.since:%H:%M:%S}: {'; '.join(found)}"
 
 
 def sentence(current: Current) -> str:

@@ -10,6 +10,13 @@ const MARKED = {
 };
 const WEIGHT = ["bad", "good", "warn", "plain"];
 
+const SHAPES = {
+  Pass: ["good", (x, y) => `M${x - 5} ${y}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0Z`],
+  Fail: ["bad", (x, y) => `M${x - 5} ${y - 5}L${x + 5} ${y + 5}M${x - 5} ${y + 5}L${x + 5} ${y - 5}`],
+  Inconclusive: ["warn", (x, y) => `M${x} ${y - 6}L${x + 6} ${y + 5}H${x - 6}Z`],
+};
+const BESIDE = 13;
+
 export function span(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 120) return `${whole} s`;
@@ -55,7 +62,7 @@ export class Chart {
     const timeline = this.timeline, width = this.holder.clientWidth;
     if (!timeline || width < 50) return;
     this.points = timeline.points.map((each) => ({ ...each, at: Date.parse(each.at) }));
-    this.began = Math.min(Date.parse(timeline.began), ...this.points.map((each) => each.at));
+    this.began = Math.min(Date.parse(timeline.began), ...this.points.map((each) => each.at), ...timeline.verdicts.map((each) => Date.parse(each.at)));
     const last = timeline.lines.length ? Date.parse(timeline.lines.at(-1).at) : this.began;
     this.until = Math.max(timeline.ended ? Date.parse(timeline.ended) : Date.now(), last, this.began + 1000);
     const hasCapacity = this.points.some((each) => each.old.capacity !== null || each.new.capacity !== null);
@@ -65,6 +72,7 @@ export class Chart {
     this.svg.setAttribute("aria-label", this.summary());
     this.svg.replaceChildren(...this.legend(), ...this.ticks(), ...this.marks());
     this.panel("Traffic", "traffic", TOP, TRAFFIC);
+    this.svg.append(...this.verdicts());
     if (hasCapacity) this.panel("Target capacity", "capacity", TOP + TRAFFIC + GAP, CAPACITY);
     this.cursor = shape("line", { class: "cursor", y1: TOP, y2: this.bottom, visibility: "hidden" });
     this.svg.append(this.cursor);
@@ -121,6 +129,21 @@ export class Chart {
       parts.push(shape("text", { class: severity, x, y: TOP - 7 - level * 12, "text-anchor": isRight ? "end" : "start" }, label));
     }
     return parts;
+  }
+
+  /** Points at verdicts of gates, on the new cluster's weight; of several at a place each next one is above, below the top. */
+  verdicts() {
+    const placed = [];
+    return this.timeline.verdicts.map((each) => {
+      const [severity, outline] = SHAPES[each.outcome] ?? SHAPES.Inconclusive;
+      const x = this.x(Date.parse(each.at)), level = TOP + TRAFFIC - (TRAFFIC * each.weight) / 100, step = level - 4 * BESIDE > TOP ? -BESIDE : BESIDE;
+      let y = level;
+      while (placed.some(([left, top]) => Math.abs(left - x) < BESIDE && Math.abs(top - y) < BESIDE)) y += step;
+      placed.push([x, y]);
+      const point = shape("path", { class: `verdict ${severity}`, d: outline(x, y) });
+      point.append(shape("title", {}, `${each.outcome}: ${each.text}`));
+      return point;
+    });
   }
 
   panel(title, field, top, height) {

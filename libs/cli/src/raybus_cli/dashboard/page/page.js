@@ -499,6 +499,7 @@ $("logs").addEventListener("close", () => { reading++; $("logs-text").textConten
 // ---- an upgrade ----------------------------------------------------------------------------------------------------
 
 function showUpgrade(detail) {
+  showGates(detail.gates);
   const timelines = detail.timelines, timeline = timelines.find((each) => each.id === held.timeline) ?? timelines[0];
   $("upgrade").hidden = !timeline && !detail.receipt;
   $("no-upgrade").hidden = Boolean(timeline || detail.receipt);
@@ -518,6 +519,21 @@ function showUpgrade(detail) {
   showRange(timeline);
 }
 
+const VERDICTS = { Pass: ["good", "✓"], Fail: ["bad", "✕"], Inconclusive: ["warn", "▲"] };
+
+/** The gates at the present weight, each with its newest figures. */
+function showGates(gates) {
+  $("gates").hidden = !gates;
+  if (!gates) return;
+  $("gates-title").textContent = `Gates at ${gates.weight} % of the traffic`;
+  $("gates-note").textContent = `Since ${clock(gates.since)}; figures of ${clock(gates.seenAt)}.`;
+  renew("gates-list", gates.gates, (all) => all.map((each) => {
+    const [severity, mark] = VERDICTS[each.outcome] ?? ["plain", "·"];
+    return make("li", { class: severity }, make("span", { class: "dot", "aria-hidden": "true" }, mark),
+      make("b", {}, text(each.waits ? `${each.outcome}, the step waits` : each.outcome)), text(each.text));
+  }));
+}
+
 function showRange(timeline) {
   const part = within(timeline, Number($("range").value));
   chart.show(part);
@@ -535,6 +551,7 @@ function within(timeline, seconds) {
   return {
     ...timeline, began, lines: timeline.lines.filter(isIn),
     points: [...(before ? [{ ...before, at: began }] : []), ...timeline.points.filter(isIn)],
+    verdicts: timeline.verdicts.filter(isIn),
   };
 }
 
@@ -574,6 +591,8 @@ function showReceipt(receipt) {
     return [
       make("dl", { class: "figures" }, ...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
       bar,
+      ...(receipt.steps ?? []).map(({ weight, since, gates }) => make("p", { class: "small" }, text(`${weight} % since ${clock(since)}: `),
+        ...gates.map((each, index) => text(`${index ? "; " : ""}${each.outcome}: ${each.text}`, { good: "goodish", bad: "badish", warn: "warnish" }[VERDICTS[each.outcome]?.[0]])))),
       make("p", { class: "legend" }, ...parts.map(([name, seconds], index) => make("span", {}, make("i", { class: `p${index}` }), `${name} ${span(seconds)}`))),
     ];
   });

@@ -48,7 +48,7 @@ async def read(connect: Connect, wanted: Wanted) -> Tail:
     kube = await connect()
     try:
         found = await finding.find(kube, namespace, target, choice, extent, report=_ignore)
-        return await tail.read(kube, found[0])
+        return await tail.read(kube, found.logs[0])
     finally:
         await kube.close()
 

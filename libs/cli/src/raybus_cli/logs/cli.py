@@ -85,9 +85,9 @@ def logs(
 
     async def work(kube: KubeClient) -> int:
         found = await finding.find(kube, place.namespace, target, choice, extent, report=_report)
-        form = Form(is_prefixed=len(found) > 1 or every, is_raw=raw, is_json=output is Output.JSON)
-        reading = Reader(kube, place.namespace, form, is_following=follow, report=_report)
-        return await reading.copy(found, _write)
+        form = Form(is_prefixed=len(found.logs) > 1 or every, is_raw=raw, is_json=output is Output.JSON)
+        reading = Reader(kube, place.namespace, form, is_following=follow, report=_report, headers=found.headers)
+        return await reading.copy(found.logs, _write)
 
     raise SystemExit(1 if session.run(place, work) else 0)
 

@@ -15,8 +15,8 @@ from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
 from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
-from common.ray.view import dashboard_service
-from raybus_cli.access import problems
+from common.ray.dashboard_token import remedy
+from raybus_cli.access import dashboards, problems
 from raybus_cli.logs import gone, replicas, selection
 from raybus_cli.logs.selection import Choice, Extent, Log
 from raybus_cli.reading import reader
@@ -27,20 +27,28 @@ Report = Callable[[str], None]
 """Receives what the user should know about the choice."""
 
 
+class Found(msgspec.Struct, frozen=True):
+    """The wanted logs, at least one."""
+
+    logs: list[Log]
+    headers: dict[str, str] = {}
+    """Those with which Ray's dashboard reads its logs; they hold its token."""
+
+
 async def find(
     kube: KubeClient, namespace: str, target: Target, choice: Choice, extent: Extent, *, report: Report
-) -> list[Log]:
-    """Return the wanted logs, at least one; raise `Rejected` when there is none, or when there are too many."""
+) -> Found:
+    """Return the wanted logs; raise `Rejected` when there is none, or when there are too many."""
     name = target.name
     if target.resource is RAY_SERVICE:
         name = await _cluster_of(kube, namespace, target, choice, report)
     if choice.is_of_serve or target.resource is RAY_CLUSTER:
         cluster = await _there(kube, namespace, name)
         if choice.is_of_serve:
-            return await _of_serve(kube, namespace, dashboard_service(cluster), choice, extent)
+            return await _of_serve(kube, namespace, cluster, choice, extent)
     body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: name}))
     pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
-    return selection.logs(namespace, pods, choice, extent)
+    return Found(selection.logs(namespace, pods, choice, extent))
 
 
 async def _cluster_of(kube: KubeClient, namespace: str, target: Target, choice: Choice, report: Report) -> str:
@@ -67,12 +75,17 @@ async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
         raise gone.problem(name, services) or problem from problem
 
 
-async def _of_serve(kube: KubeClient, namespace: str, service: str, choice: Choice, extent: Extent) -> list[Log]:
-    path = SERVICE.proxy(namespace, service, replicas.PORT, APPLICATIONS)
+async def _of_serve(kube: KubeClient, namespace: str, cluster: RayCluster, choice: Choice, extent: Extent) -> Found:
+    head = await dashboards.reach(kube, cluster)
+    service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
-        body = await kube.request("GET", path, query=DECLARATIVE, most=LARGEST_STATUS)
+        body = await kube.request("GET", path, query=DECLARATIVE, headers=head.headers, most=LARGEST_STATUS)
+    except errors.Unauthenticated as problem:
+        text = f"the dashboard at {service} refuses the request: {problem}; {remedy(cluster)}"
+        raise errors.Unauthenticated(text) from problem
     except (errors.NotFound, errors.Unavailable) as problem:
         raise errors.Rejected(
             f"the dashboard at {service} cannot be reached through the API server: {problem}; is the head ready? Its log: --head"
         ) from problem
-    return selection.bounded(replicas.logs(replicas.decode(body), namespace, service, choice, extent))
+    logs = selection.bounded(replicas.logs(replicas.decode(body), namespace, service, choice, extent))
+    return Found(logs, head.headers)

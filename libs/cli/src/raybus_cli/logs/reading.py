@@ -4,10 +4,10 @@ Lines go through a queue to one writer. A write inside the block of a stream wou
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from common import errors
+from common import errors, untrusted
 from common.kube.client import KubeClient
 from common.kube.resources import POD
 from common.untrusted import clipped
@@ -31,8 +31,17 @@ class Reader:
     """Copies logs to the output."""
 
     def __init__(
-        self, kube: KubeClient, namespace: str, form: Form, *, is_following: bool, report: Callable[[str], None]
+        self,
+        kube: KubeClient,
+        namespace: str,
+        form: Form,
+        *,
+        is_following: bool,
+        report: Callable[[str], None],
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        """Use a connection; the headers are those of requests for the logs that Ray's dashboard reads."""
+        self._headers = headers
         self._kube = kube
         self._namespace = namespace
         self._form = form
@@ -79,11 +88,18 @@ class Reader:
     async def _stream(self, log: Log) -> None:
         if not log.is_placed:
             raise errors.Rejected(f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus explain'")
-        splitter, most = Splitter(), LARGEST_REFUSAL if log.is_of_ray else None
-        async with self._kube.stream(log.path, query=log.query, most=most) as content:
+        splitter = Splitter()
+        most, headers = (LARGEST_REFUSAL, self._headers) if log.is_of_ray else (None, None)
+        async with self._kube.stream(log.path, query=log.query, headers=headers, most=most) as content:
             async for chunk in content.iter_any():
-                await self._pass_on(log, splitter.feed(chunk))
-        await self._pass_on(log, splitter.end())
+                await self._pass_on(log, self._without_token(splitter.feed(chunk)))
+        await self._pass_on(log, self._without_token(splitter.end()))
+
+    def _without_token(self, found: list[bytes]) -> list[bytes]:
+        """Return lines without what a dashboard repeats of the headers."""
+        for value in (self._headers or {}).values():
+            found = [untrusted.without(each, value.rpartition(" ")[2]) for each in found]
+        return found
 
     async def _pass_on(self, log: Log, found: list[bytes]) -> None:
         failure = next((each for each in found if log.is_of_ray and each.startswith(FAILED)), None)

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from common import errors, labels, names, ports
+from common import errors, labels, names
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Items
@@ -29,13 +29,13 @@ from common.kube.resources import (
     label_selector,
 )
 from common.ray import dashboard, goal_revision, owner, revision, serve_status, serve_writer
-from common.ray.dashboard import ProxiedDashboard, Target
+from common.ray.dashboard import ProxiedDashboard
 from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
-from common.ray.view import dashboard_service, head_is_ready
+from common.ray.view import head_is_ready
 from common.upgrade import weighted_route
-from raybus_cli.access import problems
+from raybus_cli.access import dashboards, problems
 from raybus_cli.reading import snapshot as snapshots
 from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Quota, Snapshot
 
@@ -238,8 +238,8 @@ class _Reader:
         found: dict[str, ServeDetails] = {}
 
         async def ask(cluster: RayCluster) -> None:
-            head = Target(namespace=self._namespace, name=dashboard_service(cluster), port=ports.DASHBOARD)
             try:
+                head = await dashboards.reach(self._kube, cluster)
                 answer = await through.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
                 found[cluster.metadata.name] = serve_status.decode(answer)
             except errors.RaybusError as problem:

@@ -243,15 +243,21 @@ class KubeClient:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Mapping[str, str], most: int | None = None
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+        most: int | None = None,
     ) -> AsyncGenerator[aiohttp.StreamReader]:
         """Open a long answer, such as a watch; the caller reads lines, and the end of the block closes it.
 
-        `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, and nothing is unpacked.
+        `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, which repeats no value of
+        `headers`, and nothing is unpacked.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        url, session, options = await self._prepared("GET", path, query, {}, most)
-        with self._asking("GET", None, {}) as check:
+        url, session, options = await self._prepared("GET", path, query, headers or {}, most)
+        with self._asking("GET", None, headers or {}) as check:
             async with session.get(url, timeout=timeout, **options) as answer:
                 await check(answer, most)
                 yield answer.content

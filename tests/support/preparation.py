@@ -26,7 +26,12 @@ PROGRAMS: Final = (
     "kubectl",
     binaries.GATEWAY_CRDS,
 )
-PACKAGES: Final[debian_packages.Packages] = {**browser.PACKAGES, "iproute2": ("ip",), "util-linux": ("unshare",)}
+PACKAGES: Final[debian_packages.Packages] = {
+    **browser.PACKAGES,
+    "iproute2": ("ip",),
+    "nftables": ("nft",),
+    "util-linux": ("unshare",),
+}
 NODE_IMAGES: Final = ("pause", "envoy", "envoy-gateway")
 E2E_IMAGES: Final = (*demo_cluster.IMAGES, "redis")
 

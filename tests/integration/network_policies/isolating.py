@@ -78,7 +78,7 @@ PODS: Final = (
     _of_cluster("worker", "c", "worker", "g", 2),
     _of_cluster("other-group", "c", "worker", "h", 3),
     _of_cluster("other-cluster", "d", "worker", "g", 4),
-    Pod(name="neighbour", namespace="ns", address="10.50.5.2"),
+    Pod(name="other-pod", namespace="ns", address="10.50.5.2"),
     Pod(name="raybus", namespace="raybus", address="10.50.6.2"),
     Pod(name="dns", namespace="kube-system", address="10.50.7.2"),
     # the labels of this cluster, in a namespace of another tenant

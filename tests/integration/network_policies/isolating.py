@@ -82,7 +82,7 @@ PODS: Final = (
     Pod(name="raybus", namespace="raybus", address="10.50.6.2"),
     Pod(name="dns", namespace="kube-system", address="10.50.7.2"),
     # the labels of this cluster, in a namespace of another tenant
-    msgspec.structs.replace(_of_cluster("impostor", "c", "head", "headgroup", 8), namespace="tenant"),
+    msgspec.structs.replace(_of_cluster("same-labels", "c", "head", "headgroup", 8), namespace="tenant"),
 )
 
 

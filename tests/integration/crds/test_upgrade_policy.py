@@ -35,13 +35,14 @@ def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
     assert 'unknown field "spec.bakes"' in done.stderr
 
 
-def test_kubectl_get_shows_bake_and_age_and_wide_steps_and_gates(kubectl: Kubectl) -> None:
+def test_kubectl_get_shows_what_matters_and_wide_steps_and_gates(kubectl: Kubectl) -> None:
     kubectl.ok("apply", "-f", "-", obj=a_policy("shown", {**CAREFUL, "gates": [GATE]}))
     header, row = kubectl.ok("get", "up", "shown").splitlines()
-    assert (header.split(), row.split()[:2]) == (["NAME", "BAKE", "AGE"], ["shown", "15m"])
+    assert header.split() == ["NAME", "ACCEPTED", "ONFAILURE", "BAKE", "AGE"]
+    assert row.split()[:3] == ["shown", "Rollback", "15m"]
     header, row = kubectl.ok("get", "up", "shown", "-o", "wide").splitlines()
-    assert header.split() == ["NAME", "STEPS", "GATES", "BAKE", "AGE"]
-    steps, gates = (msgspec.json.decode(each) for each in row.split()[1:3])
+    assert header.split() == ["NAME", "ACCEPTED", "ONFAILURE", "STEPS", "GATES", "BAKE", "AGE"]
+    steps, gates = (msgspec.json.decode(each) for each in row.split()[2:4])
     assert steps == CAREFUL["steps"]
     assert gates == [{**GATE, "minRequests": 100}]
 

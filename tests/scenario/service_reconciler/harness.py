@@ -287,7 +287,7 @@ def _line_of(request: Request) -> str | None:
         return f"{request.verb} ControllerRevision of the spec"
     if request.kind == "ControllerRevision":
         return f"{request.verb} ControllerRevision of {request.name.rpartition('-serve-')[0]}"
-    if request.subresource != "status":
+    if request.subresource != "status" or request.kind != RAY_SERVICE.kind:
         return str(request)
     status = request.body["status"]
     names = [status[f"{role}ServiceStatus"].get("rayClusterName", "-") for role in ("active", "pending")]

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from common import labels
+from common import errors, labels
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import NAME, NAMESPACE, a_strategy
 from support.builders.upgrade_policy import a_policy
+from support.fakes.kube import Request
 
 CANARY: Json = {"steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]}
 GATED: Json = {**CANARY, "gates": [{"metric": "errorRate", "max": "1%", "minRequests": 100}]}
@@ -325,6 +326,48 @@ async def test_an_upgrade_waits_for_the_policy_that_it_is_to_follow(body: Json |
     assert text in harness.message("UpgradePaused")
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=CANARY, namespace=NAMESPACE))
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+
+
+def accepted(harness: Pair) -> Json | None:
+    """Return the condition Accepted of the policy."""
+    found = harness.kube.objects[(UPGRADE_POLICY.kind, NAMESPACE, "careful")].get("status", {}).get("conditions", [])
+    return next((each for each in found if each["type"] == "Accepted"), None)
+
+
+async def test_a_policy_reports_whether_an_upgrade_can_follow_it() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec={"steps": [{"weight": 10}]}, namespace=NAMESPACE, generation=3))
+    assert accepted(harness) is None
+    apply(harness, config=GREEN)
+    await harness.run(20)
+    found = accepted(harness)
+    assert found is not None
+    assert (found["status"], found["reason"], found["observedGeneration"]) == ("False", "Invalid", 3)
+    assert "spec.steps[0].weight" in found["message"]
+    written = [each for each in harness.kube.writes() if "UpgradePolicy" in each]
+    assert len(written) == 1, written
+    body = a_policy(spec=CANARY, namespace=NAMESPACE, generation=4)
+    body["status"] = {"conditions": [found, {**found, "type": "Else", "message": "another's"}]}
+    harness.kube.put(UPGRADE_POLICY, body)
+    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    held = accepted(harness)
+    assert held is not None
+    assert (held["status"], held["reason"], held["observedGeneration"]) == ("True", "Accepted", 4)
+    assert len(harness.kube.objects[(UPGRADE_POLICY.kind, NAMESPACE, "careful")]["status"]["conditions"]) == 2
+
+
+async def test_an_upgrade_does_not_wait_for_the_status_of_its_policy() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=CANARY, namespace=NAMESPACE))
+
+    def refuse(request: Request) -> errors.RaybusError | None:
+        is_status = request.kind == UPGRADE_POLICY.kind and request.verb not in {"get", "list"}
+        return errors.Forbidden("no right") if is_status else None
+
+    harness.kube.faults.append(refuse)
+    apply(harness, config=GREEN)
+    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    assert accepted(harness) is None
 
 
 async def test_a_forged_record_on_a_cluster_or_in_the_annotations_of_a_service_is_no_policy() -> None:

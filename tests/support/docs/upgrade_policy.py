@@ -26,6 +26,12 @@ cluster, and `raybus policy try NAME --service NAME` evaluates the gates with th
 
 """
 _TAIL: Final = """
+## Status
+
+raybus writes the condition `Accepted` when an upgrade is about to begin and reads the policy, so a policy that no upgrade has used has none. True: upgrades can follow it. False, with the reason `Invalid`:
+a field breaks a rule, and the message names it; the upgrade waits. `observedGeneration` is the edit that it is about. What an upgrade that follows the policy came to is in the RayService: its conditions, above all
+`UpgradeGatesPassed`, and its receipt.
+
 ## Gates
 
 A gate passes once the new cluster has answered `minRequests` requests and its value is within the limit. It fails when its value is above the

@@ -105,6 +105,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster ray.io/rayclusters/finalizers": {"update"},
         "cluster ray.io/rayclusters": {"get", "create", "patch", "delete"},
         "cluster raybus.io/upgradepolicies": READ,
+        "cluster raybus.io/upgradepolicies/status": {"patch"},
         "cluster /services": {"get", "create", "patch", "delete"},
         "cluster /services/proxy": {"get", "update"},
         "cluster /pods/proxy": {"get"},

@@ -17,6 +17,8 @@ GROUP: Final = "raybus.io"
 PLURAL: Final = "upgradepolicies"
 _LONGEST_TEXT: Final = 32
 _COLUMNS: Final = (
+    ("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status', 0),
+    ("OnFailure", "string", ".spec.onFailure", 0),
     ("Steps", "string", ".spec.steps", 1),
     ("Gates", "string", ".spec.gates", 1),
     ("Bake", "string", ".spec.bake", 0),

@@ -1,5 +1,6 @@
 """What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`."""
 
+from common.api.meta import Condition
 from common.api.ray_service import RayServiceStatus
 from common.ray.goal_revision import Spec
 from common.runtime.actions import Action, UpdateStatus
@@ -25,6 +26,17 @@ class RecordRevision(Action, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return "record the spec"
+
+
+class ReportPolicy(Action, frozen=True, kw_only=True):
+    """Write the conditions of the UpgradePolicy that an upgrade is to follow; one that is refused holds nothing up."""
+
+    name: str
+    resource_version: str
+    conditions: list[Condition]
+
+    def __str__(self) -> str:
+        return f"write status of UpgradePolicy {self.name}"
 
 
 class Publish(Action, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
+import structlog
 
 from common import errors
 from common.api.event import warning
@@ -16,7 +17,7 @@ from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube import client
 from common.kube.client import Kube
-from common.kube.resources import CONTROLLER_REVISION, label_selector
+from common.kube.resources import CONTROLLER_REVISION, UPGRADE_POLICY, label_selector
 from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
@@ -26,12 +27,14 @@ from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from service_reconciler import metrics
-from service_reconciler.actions import Publish, RecordRevision
+from service_reconciler.actions import Publish, RecordRevision, ReportPolicy
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import revisions
 from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
+
+log = structlog.get_logger()
 
 UNRECORDED_LIMIT: Final = 5
 """Failures in a row of a record after which the cluster is created without it."""
@@ -53,6 +56,7 @@ class Execution:
             Submit: self._submit,
             RecordRevision: self._record_revision,
             Publish: publisher.publish,
+            ReportPolicy: self._report_policy,
             Annotate: self._write_noted,
             Delete: self._write_noted,
         }
@@ -84,6 +88,19 @@ class Execution:
             return False
         note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {lost}"
         await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
+        return False
+
+    async def _report_policy(self, action: ReportPolicy, observed: Observed, _writer: Writer) -> bool:
+        """Write the conditions of an UpgradePolicy; they only inform, so nothing waits for them."""
+        status = {"conditions": msgspec.to_builtins(action.conditions)}
+        body = {"metadata": {"resourceVersion": action.resource_version}, "status": status}
+        patch = client.Patch(body=body, subresource="status")
+        try:
+            await self._kube.patch(UPGRADE_POLICY, observed.service.metadata.namespace, action.name, patch)
+        except errors.NotOurs:
+            raise
+        except errors.RaybusError as problem:
+            log.info("the status of an UpgradePolicy is not written", policy=action.name, error=str(problem))
         return False
 
     async def _write_noted(self, action: Annotate | Delete, observed: Observed, writer: Writer) -> bool:

@@ -20,7 +20,6 @@ from common.api.ray_service import RayService
 from common.clock import Clock, ClockWatch
 from common.kube.client import Kube
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.problem import Problem
 from common.ray import ongoing, owner, poll_interval, service_ports, submit
 from common.ray.config_writer import Revisions
 from common.ray.serve_api import ServeApi, address, read_ahead
@@ -36,8 +35,9 @@ from common.upgrade.warm_up import WarmUps
 from service_reconciler import decided, validation
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.policies import Policies
+from service_reconciler.policy_reading import Reading
 from service_reconciler.promotion import dangling, promote, rollback
-from service_reconciler.reasons import ConditionType, Reason
+from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
@@ -109,6 +109,8 @@ class Observer:
             route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_incremental)
         violation = validation.violation(service, self._config.gates)
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
+        is_free = pending is None and violation is None
+        next_policy = await self._next_policy(observed, active) if is_free else UNSET
         observed = msgspec.structs.replace(
             observed,
             fresh_name=_fresh_name(key.name, observed.clusters),
@@ -126,7 +128,8 @@ class Observer:
             policy=None
             if active is None or pending is None
             else upgrade_policy.of_upgrade(active.cluster, pending.cluster),
-            next_policy=await self._next_policy(observed, active) if pending is None and violation is None else UNSET,
+            next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
+            policy_read=next_policy if isinstance(next_policy, Reading) else None,
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
@@ -153,9 +156,7 @@ class Observer:
             self._fetched.add(key)
         return service if service is not None and service.manager == labels.MANAGED_BY_US else None
 
-    async def _next_policy(
-        self, observed: Observed, active: ClusterView | None
-    ) -> str | Problem[Reason] | UnsetType | None:
+    async def _next_policy(self, observed: Observed, active: ClusterView | None) -> Reading | UnsetType | None:
         """Return the record of the UpgradePolicy for an upgrade that is about to begin, or why there is none though the user asks for one.
 
         Conditions do not count: they are of the spec before, in the very reconcile that begins the next upgrade.

@@ -24,6 +24,7 @@ from common.upgrade.controls import Controls
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler import validation
+from service_reconciler.policy_reading import Reading
 from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
@@ -119,6 +120,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     Unset where it was not read: then no cluster is created for an upgrade.
     """
+    policy_read: Reading | None = None
+    """That policy as it was read; None where none was."""
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
     rest: timedelta = poll_interval.SLOWEST

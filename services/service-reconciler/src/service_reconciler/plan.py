@@ -23,7 +23,7 @@ from common.ray.view import head_is_ready
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
-from service_reconciler.actions import RecordRevision, UpdateServiceStatus
+from service_reconciler.actions import RecordRevision, ReportPolicy, UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import pending, promote
@@ -151,6 +151,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
     has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
     created = [] if has_timed_out else _creation(observed, names)
     before = (
+        *_policy_report(observed, now=now),
         *_growth(found),
         *sent,
         *serving.shared_labels(observed),
@@ -205,6 +206,18 @@ def _submissions(found: Assessment) -> list[Submit]:
     views = ((observed.pending if decision.step is Step.KEEP else None, False), (observed.active, frozen))
     sent = (submit.submission(view, service, frozen=it, now=found.now) for view, it in views if view is not None)
     return [each for each in sent if each is not None]
+
+
+def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
+    """Return the write of what the UpgradePolicy of an upgrade that is about to begin was found to be, unless its status has that."""
+    held = None if observed.policy_read is None else observed.policy_read.stored
+    if held is None or observed.policy_read is None:
+        return []
+    meta, before = held.metadata, list(held.status.conditions)
+    after = conditions.updated(before, observed.policy_read.accepted, now=now, generation=meta.generation)
+    if after == before:
+        return []
+    return [ReportPolicy(name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True)]
 
 
 def _growth(found: Assessment) -> list[Action]:

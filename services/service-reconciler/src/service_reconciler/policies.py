@@ -16,6 +16,7 @@ from common.kube.resources import UPGRADE_POLICY, illegal_name
 from common.problem import Problem
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.policy import PolicyError, Stored
+from service_reconciler.policy_reading import Reading
 from service_reconciler.reasons import Reason
 
 MOST: Final = 100
@@ -28,17 +29,18 @@ class Policies:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
-    async def record_for(self, service: RayService) -> str | Problem[Reason] | None:
-        """Return the record of the policy that a RayService follows; None where it follows none."""
+    async def record_for(self, service: RayService) -> Reading:
+        """Return the record of the policy that a RayService follows."""
         name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
         found = await self._default(service) if not name else await self._named(service, name)
         if not isinstance(found, Stored):
-            return found
+            return Reading(record=found)
         meta, spec = found.metadata, found.spec
         try:
-            return upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec)
+            record: str | Problem[Reason] = upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec)
         except PolicyError as problem:
-            return _refused(meta.name, f"is not valid: {problem}. Correct it, and the upgrade begins")
+            record = _refused(meta.name, f"is not valid: {problem}. Correct it, and the upgrade begins")
+        return Reading(record=record, stored=found)
 
     async def _named(self, service: RayService, name: str) -> Stored | Problem[Reason]:
         if (why := illegal_name(UPGRADE_POLICY, name)) is not None:

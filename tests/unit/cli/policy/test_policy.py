@@ -15,6 +15,7 @@ from raybus_cli import main
 from raybus_cli.access import kubeconfig, session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.manifests import reading
+from raybus_cli.manifests.reading import Document
 from raybus_cli.planning import policies
 from raybus_cli.policy import checking
 from support.builders import snapshots
@@ -210,10 +211,21 @@ def test_the_output_on_the_page_of_the_command_line(typed: Any, golden: Golden) 
     golden.check("cli/policy-try.txt", typed("try careful --service demo", server).stdout)
 
 
-def test_the_example_of_the_how_to_page_is_legal_and_has_the_summary_that_it_shows() -> None:
-    page = (ROOT / "docs/how-to/canary.md").read_text()
-    manifest = page.partition("```yaml\n")[2].partition("```")[0]
-    (document,) = reading.parse(manifest, "careful.yaml")
+def the_example_of(page: str) -> tuple[str, Document]:
+    """Return a how-to page and the UpgradePolicy that it shows first."""
+    text = (ROOT / f"docs/how-to/{page}.md").read_text()
+    (document,) = reading.parse(text.partition("```yaml\n")[2].partition("```")[0], "policy.yaml")
+    return text, document
+
+
+@pytest.mark.parametrize("page", ["canary", "blue-green", "preview", "mirror", "language-models"])
+def test_the_example_of_a_how_to_page_is_legal_and_has_the_summary_that_it_shows(page: str) -> None:
+    text, document = the_example_of(page)
     assert checking.findings(document) == []
-    assert f"careful.yaml: UpgradePolicy careful: {policies.summary(checking.policy(document))}\n" in page
+    name = document.name
+    assert f"{name}.yaml: UpgradePolicy {name}: {policies.summary(checking.policy(document))}\n" in text
+
+
+def test_the_canary_of_the_how_to_page_is_the_one_of_the_tests() -> None:
+    _, document = the_example_of("canary")
     assert upgrade_policy.read("careful", document.body["spec"]).steps == upgrade_policy.read("careful", CAREFUL).steps

@@ -15,7 +15,7 @@ import msgspec
 from common import annotation_record, labels
 from common.annotation_record import AnnotationRecord
 from common.api import kubernetes_syntax
-from common.api.meta import ObjectMeta
+from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.upgrade.controls import Approval
@@ -178,11 +178,18 @@ class Recorded(AnnotationRecord, frozen=True, kw_only=True):
     spec: Json = {}  # noqa: RUF012 - msgspec copies it
 
 
+class StoredStatus(msgspec.Struct, frozen=True):
+    """What raybus reported of an UpgradePolicy."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
 class Stored(msgspec.Struct, frozen=True):
     """An UpgradePolicy as the API server has it."""
 
     metadata: ObjectMeta
     spec: Json = {}
+    status: StoredStatus = StoredStatus()
 
     @property
     def is_default(self) -> bool:

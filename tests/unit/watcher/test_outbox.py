@@ -313,3 +313,46 @@ async def test_an_object_that_comes_back_in_the_same_version_is_no_repetition() 
             outbox.put(SUBJECT, message)
             await outbox.flush()
             assert stream.messages[SUBJECT] == message
+
+
+async def test_a_state_that_may_wait_gives_its_place_to_a_newer_one() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1), wait=0.05)
+        outbox.put(SUBJECT, a_pod(2), wait=60.0)
+        await asyncio.sleep(0.01)
+        assert stream.stored == []
+        await outbox.flush()
+
+    assert stream.stored == [(SUBJECT, a_pod(2))], "it is sent after the time that the first one may wait"
+
+
+@pytest.mark.parametrize("newer", [a_pod(2), gone(2)], ids=["a state", "a tombstone"])
+async def test_what_may_not_wait_takes_along_what_waits(newer: State | Gone) -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1), wait=60.0)
+        outbox.put(SUBJECT, newer)
+        await outbox.flush()
+
+    assert stream.stored == [(SUBJECT, newer)]
+
+
+async def test_a_timer_that_ends_late_hands_no_subject_to_a_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, asked = FakeStateStream(), 0
+
+    async def unanswered(*_: object, **_more: object) -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr(stream, "publish", unanswered)
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1), wait=0.01)
+        outbox.put(SUBJECT, a_pod(2))
+        await asyncio.sleep(0)
+        outbox.put(SUBJECT, a_pod(3))
+        await asyncio.sleep(0.05)
+
+    assert asked == 1

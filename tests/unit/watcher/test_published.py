@@ -1,10 +1,14 @@
 """The fields of an object on the bus, and what is left out."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from common.api.meta import ObjectMeta
+from common.bus.messages import State
+from common.bus.sharding import Place, Tree
 from common.kube import resources
 from common.kube.resources import Resource
 from watcher import published
@@ -52,3 +56,50 @@ def test_a_pod_that_does_not_fit_its_view_is_published_whole_but_for_environment
 def test_secrets_never_reach_the_bus() -> None:
     with pytest.raises(ValueError, match="must not be published"):
         published.trim(resources.SECRET, an_object(data={"key": "dmFsdWU="}))
+
+
+def wait_of(kind: str, meta: ObjectMeta, **fields: object) -> float:
+    body = msgspec.json.encode(fields)
+    state = State(kind=kind, namespace="ns", name="x", uid="u", version="1", form="1.0", body=body)
+    return published.seconds_to_wait(state, meta)
+
+
+def test_a_pod_that_does_not_run_yet_may_wait() -> None:
+    assert wait_of("Pod", ObjectMeta(), status={"phase": "Pending"}) == published.PENDING_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("Pod", {"phase": "Running"}),
+        ("Pod", {"phase": "Failed"}),
+        ("Pod", {}),
+        ("Pod", ["Pending"]),
+        ("Pod", {"phase": ["Pending"]}),
+        ("RayCluster", {"phase": "Pending"}),
+    ],
+)
+def test_nothing_else_waits(kind: str, status: object) -> None:
+    assert wait_of(kind, ObjectMeta(), status=status) == 0
+
+
+def test_a_pod_that_is_being_deleted_does_not_wait() -> None:
+    meta = ObjectMeta(deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    assert wait_of("Pod", meta, status={"phase": "Pending"}) == 0
+
+
+def test_an_object_in_quarantine_does_not_wait() -> None:
+    meta = ObjectMeta(name="x", namespace="ns")
+    assert published.seconds_to_wait(published.quarantined("Pod", meta, "why"), meta) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "tree", "expected"),
+    [
+        ("EndpointSlice", Tree.CLUSTER, False),
+        ("EndpointSlice", Tree.SERVICE, True),
+        ("Service", Tree.CLUSTER, True),
+    ],
+)
+def test_endpoint_slices_are_read_below_a_ray_service_alone(kind: str, tree: Tree, expected: bool) -> None:
+    assert published.is_read(kind, Place(1, tree)) is expected

@@ -152,6 +152,74 @@ async def test_a_tree_moves_to_its_new_root_without_a_new_list(setup: Setup) -> 
     assert sum(each == (State, "pod") for each in order[:placed]) >= 100 - 8, "at most what was in flight comes after"
 
 
+async def test_endpoint_slices_are_published_as_long_as_their_cluster_has_a_ray_service(setup: Setup) -> None:
+    slices = setup.source(MORE_PODS, resources.ENDPOINT_SLICE)
+    below = {where: subject(where, "EndpointSlice", "head") for where in (SVC, DEMO)}
+    async with running(setup) as harness:
+        setup.relay.everything_is_listed()
+        harness.clusters.present(an_object("demo", 4))
+        slices.present(an_object("head", 5, owner=("RayCluster", "demo")))
+        await harness.at_rest()
+        assert not any("endpointslice" in where for where, _ in setup.stream.stored)
+
+        harness.clusters.present(an_object("demo", 6, origin="svc"))
+        await harness.at_rest()
+        found = harness.holds(State)[below[SVC]]
+        assert isinstance(found, State)
+        assert found.version == "5"
+
+        harness.clusters.present(an_object("demo", 7))
+        await harness.at_rest()
+        assert isinstance(setup.stream.messages.get(below[SVC]), Gone)
+        assert below[DEMO] not in setup.stream.messages
+
+        harness.clusters.present(an_object("demo", 8, origin="svc"))
+        await harness.at_rest()
+        assert below[SVC] in harness.holds(State)
+        slices.gone(an_object("head", 9, owner=("RayCluster", "demo")))
+        await harness.at_rest()
+        assert below[SVC] not in harness.holds(State)
+    assert setup.reasons == []
+
+
+async def test_an_endpoint_slice_that_an_earlier_build_published_for_nobody_is_gone() -> None:
+    stream = FakeStateStream()
+    stale = State(kind="EndpointSlice", namespace="ns", name="head", uid="u", version="5", form="1", body=b"{}")
+    old = subject(DEMO, "EndpointSlice", "head")
+    stream.put(old, stale, 3)
+    setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
+
+    setup.source(CLUSTERS, resources.RAY_CLUSTER).present(an_object("demo", 4))
+    setup.source(MORE_PODS, resources.ENDPOINT_SLICE).present(an_object("head", 5, owner=("RayCluster", "demo")))
+    setup.source(CLUSTERS, resources.RAY_CLUSTER).listed({("ns", "demo")}, "9")
+    setup.relay.everything_is_listed()
+
+    assert isinstance(setup.waiting()[old], Gone)
+
+
+async def test_a_pod_that_does_not_run_yet_is_published_with_what_follows(setup: Setup) -> None:
+    async with running(setup) as harness:
+        setup.relay.everything_is_listed()
+        harness.clusters.present(an_object("demo", 4))
+        for version, phase in ((5, "Pending"), (6, "Pending"), (7, "Running"), (8, "Running")):
+            pod: Any = msgspec.json.decode(an_object("pod", version, owner=("RayCluster", "demo")))
+            harness.pods.present(msgspec.json.encode({**pod, "status": {"phase": phase}}))
+            await asyncio.sleep(0.01)
+        await harness.at_rest()
+
+    versions = [each.version for where, each in setup.stream.stored if isinstance(each, State) and ".pod." in where]
+    assert versions == ["7", "8"]
+
+
+async def test_no_pod_waits_while_lists_run(setup: Setup) -> None:
+    async with running(setup) as harness:
+        harness.clusters.present(an_object("demo", 4))
+        pod: Any = msgspec.json.decode(an_object("pod", 5, owner=("RayCluster", "demo")))
+        harness.pods.present(msgspec.json.encode({**pod, "status": {"phase": "Pending"}}))
+        await asyncio.sleep(0.01)
+        assert len(setup.outbox) == 0
+
+
 async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_place(setup: Setup) -> None:
     async with running(setup) as harness:
         harness.clusters.present(an_object("demo", 4))

@@ -57,6 +57,8 @@ class Outbox:
         """For each subject that waits or is on its way, the number of its newest put."""
         self._busy: set[str] = set()
         self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._deferred: set[str] = set()
+        """Subjects with a state that waits for a newer one, and for no worker."""
         self._puts = 0
         self._run = token_hex(4)
         """Part of each message's id: an object that returns to a subject in the same version is no repetition."""
@@ -91,20 +93,34 @@ class Outbox:
             return put.message
         return None if subject in self._busy else await self._stream.read(subject)
 
-    def put(self, subject: str, message: Message, *, received: int = 0) -> None:
-        """Have a subject hold a message, unless it does already; `received` is when the API server sent it, for the trace."""
+    def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
+        """Have a subject hold a message, unless it does already; `received` is when the API server sent it, for the trace.
+
+        For `wait` seconds a newer message may take its place, which is sent as soon as that allows.
+        """
         if subject not in self._tickets and _is_same(self._held.get(subject, NOTHING), message):
             metrics.UNCHANGED.labels(_kind(message)).inc()
             return
         self._puts += 1
         self._tickets[subject] = self._puts
-        if subject not in self._next and subject not in self._busy:
-            self._queue.put_nowait(subject)
+        is_deferred = subject not in self._next and subject not in self._busy
         self._next[subject] = _Put(message, self._puts, tracing.now())
+        if is_deferred:
+            self._deferred.add(subject)
+        if not wait:
+            self._enqueue(subject)
+        elif is_deferred:
+            asyncio.get_running_loop().call_later(wait, self._enqueue, subject)
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
             traceparent = messages.traceparent_of(message)
             tracing.root("watch", traceparent, received, object=about, version=message.version)
+
+    def _enqueue(self, subject: str) -> None:
+        """Hand a subject to the workers, unless they have it already."""
+        if subject in self._deferred:
+            self._deferred.remove(subject)
+            self._queue.put_nowait(subject)
 
     async def flush(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""

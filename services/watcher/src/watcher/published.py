@@ -8,6 +8,9 @@ Objects that a decision reads through a view in `common.api.core` keep the field
 everything but the bookkeeping. KubeRay copies a RayService's annotations to its RayClusters, kubectl's last-applied one
 included (spec rayservice §4.3), so these two kinds keep theirs.
 
+A pod that does not run yet changes several times in a second, and nothing is decided on that: its states wait for a newer one.
+EndpointSlices are read where a RayService has them; those of other RayClusters are kept in the watcher.
+
 An object with a state that cannot be published is in quarantine. Readers make no decision on it, nor on the root object that it
 belongs to; so they need the metadata by which that is found, and the reason. Everything else goes on.
 """
@@ -21,6 +24,7 @@ from common.api import core
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.bus.messages import Quarantined, State
+from common.bus.sharding import Place, Tree
 from common.kube import resources
 from common.kube.resources import Resource
 
@@ -56,12 +60,40 @@ ROOT_LABELS: Final = frozenset(
 )
 """By these a reader finds the root of an object in quarantine."""
 LONGEST_REASON: Final = 512
+PENDING_SECONDS: Final = 1.0
+"""So long a state of a pod that does not run yet waits for a newer one."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
     """An object as far as its metadata."""
 
     metadata: ObjectMeta
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _PodPhase(msgspec.Struct, frozen=True):
+    """What of a pod decides whether its state may wait."""
+
+    status: _Status = _Status()
+
+
+def is_read(kind: str, place: Place) -> bool:
+    """Return whether any service reads a kind at a place."""
+    return kind != "EndpointSlice" or place.tree is Tree.SERVICE
+
+
+def seconds_to_wait(message: State | Quarantined, meta: ObjectMeta) -> float:
+    """Return how long a message may wait for a newer one of the same object: a moment for a pod that neither runs nor ends."""
+    if message.kind != "Pod" or not isinstance(message, State) or meta.deletion_timestamp is not None:
+        return 0.0
+    try:
+        phase = msgspec.json.decode(message.body, type=_PodPhase).status.phase
+    except msgspec.ValidationError:  # what fits no view is published whole
+        return 0.0
+    return PENDING_SECONDS if phase == "Pending" else 0.0
 
 
 def trim(resource: Resource, raw: bytes) -> bytes:

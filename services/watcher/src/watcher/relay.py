@@ -60,7 +60,7 @@ class Relay:
         self._owners = OwnerGraph()
         self._objects: dict[Ref, _Object] = {}
         self._uncertain: dict[Ref, State | Quarantined] = {}
-        """Objects with a root that may still change, with what to publish then."""
+        """Objects with a root that may still change, or that nothing reads below their root, with what to publish when it changes."""
         self._moving: dict[Ref, dict[Ref, None]] = {}
         """Trees that change their place, each with its objects that have not moved yet."""
         self._move_asked = asyncio.Event()
@@ -98,8 +98,9 @@ class Relay:
             self._hold_back(ref, known, message, misplaced)
         # Below it are objects with a root that was unknown, and something above them has changed.
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
+        wait = 0.0 if self._is_listing else published.seconds_to_wait(message, meta)
         for subject, put in self._placed(itertools.chain([] if is_held_back else [(ref, message)], uncertain)):
-            self._outbox.put(subject, put, received=received)
+            self._outbox.put(subject, put, received=received, wait=wait if put is message else 0.0)
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
@@ -135,7 +136,8 @@ class Relay:
         for subject, put in self._placed(list(self._uncertain.items())):
             self._outbox.put(subject, put)
         # An object that is held back is at its place in a moment, and must not be declared deleted.
-        wanted = {ref: known.subject or self._at(ref) for ref, known in self._objects.items()}
+        read = ((ref, known) for ref, known in self._objects.items() if published.is_read(ref.kind, self._place_of(ref)))
+        wanted = {ref: known.subject or self._at(ref) for ref, known in read}
         subjects_wanted = set(wanted.values())
         for subject, kind in self._outbox.stored().items():
             where = subjects.parse_state(subject)
@@ -162,17 +164,19 @@ class Relay:
     def _placed(self, objects: Iterable[tuple[Ref, State | Quarantined]]) -> Iterator[tuple[str, Message]]:
         """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
         for ref, state in objects:
-            address = self._owners.address(ref)
-            if address.is_certain:
+            address, known = self._owners.address(ref), self._objects[ref]
+            place = sharding.place_of(address.root)
+            is_read = published.is_read(ref.kind, place)
+            if address.is_certain and is_read:
                 self._uncertain.pop(ref, None)
             else:
                 self._uncertain[ref] = state
-                if self._is_listing:
+                if self._is_listing and not address.is_certain:
                     continue
-            place, known = sharding.place_of(address.root), self._objects[ref]
-            subject = subjects.state(place, ref.kind, ref.namespace, ref.name)
+            subject = subjects.state(place, ref.kind, ref.namespace, ref.name) if is_read else ""
             old, known.subject = known.subject, subject
-            yield subject, state
+            if subject:
+                yield subject, state
             if old and old != subject:
                 yield old, _gone(ref, state.version, moved_to=place)
 

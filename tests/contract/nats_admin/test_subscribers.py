@@ -14,7 +14,7 @@ from common import errors
 from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
-from nats_admin import provision
+from nats_admin import stream_keeper
 from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually, eventually_true
@@ -47,9 +47,9 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
     async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
         await own.session()
         await far.session()
-        assert await provision.ensure(own, [streams.state(), streams.events()]) == []
-        assert await provision.ensure(far, [streams.events_mirror()]) == []
-        await provision.ensure_consumers(far, consumers)
+        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
+        assert await stream_keeper.ensure(far, [streams.events_mirror()]) == []
+        await stream_keeper.ensure_consumers(far, consumers)
 
 
 async def read(secured: Secured, subscriber: Subscriber, expected: int, *, consumer: str | None = None) -> list[str]:
@@ -89,8 +89,8 @@ async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_oth
     ):
         await own.session()
         await far.session()
-        await provision.ensure(own, [streams.events(max_bytes=SMALL)], may_change=True)
-        await provision.ensure(far, [streams.events_mirror(max_bytes=SMALL)], may_change=True)
+        await stream_keeper.ensure(own, [streams.events(max_bytes=SMALL)], may_change=True)
+        await stream_keeper.ensure(far, [streams.events_mirror(max_bytes=SMALL)], may_change=True)
         await service.session()
         for number in range(last):
             await service.publish(loud, noise.randbytes(1024), {}, expected=None, message_id=f"loud-{number}")
@@ -159,7 +159,7 @@ async def test_a_keeper_makes_consumers_again_that_went_with_their_stream(secure
         await administrator.session()
         await administrator.api("STREAM.DELETE.RAY_EVENTS", None, dict[str, Any])
     async with connect(secured.settings("keeper-outside")) as keeper, asyncio.TaskGroup() as group:
-        keeping = group.create_task(provision.keep(keeper, [streams.events_mirror()], CONSUMERS))
+        keeping = group.create_task(stream_keeper.keep(keeper, [streams.events_mirror()], CONSUMERS))
         assert await read_when_there(secured) == EVENTS[2:]
         keeping.cancel()
 
@@ -178,4 +178,4 @@ async def read_when_there(secured: Secured) -> list[str]:
 
 async def filters(bus: Bus, name: str) -> object:
     await bus.session()
-    return (await bus.api(f"CONSUMER.INFO.RAY_EVENTS.{name}", None, provision.ConsumerInfo)).filters
+    return (await bus.api(f"CONSUMER.INFO.RAY_EVENTS.{name}", None, stream_keeper.ConsumerInfo)).filters

@@ -24,7 +24,7 @@ from common.kube.resources import CONFIG_MAP, SECRET
 from common.settings import Settings
 from localcluster import ports
 from localcluster.control_plane import ControlPlane
-from nats_admin import key_registry, provision
+from nats_admin import key_registry, stream_keeper
 from support.leaks.sought import PATTERNS, Secret
 from support.manifests import NAMESPACE
 from support.servers.kept import KeptServer, Map, client_of, kept_servers, until_configured
@@ -230,7 +230,7 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
             async def are_made() -> bool:
                 await bus.session()
                 try:
-                    return await provision.ensure(bus, [streams.state(replicas=3)]) == []
+                    return await stream_keeper.ensure(bus, [streams.state(replicas=3)]) == []
                 except errors.RaybusError:
                     return False
 

@@ -17,7 +17,7 @@ from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
 from common.upgrade import events as upgrade_events
 from localcluster.control_plane import ControlPlane
-from nats_admin import provision
+from nats_admin import stream_keeper
 from support.builders.example_upgrade import an_example_upgrade
 from support.manifests import NAMESPACE
 from support.servers.kept import KeptServer, Map, kept_servers
@@ -92,8 +92,8 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
         connected(control_plane, server, "provisioner-outside") as outside,
         connected(control_plane, server, "service-reconciler") as service,
     ):
-        assert await provision.ensure(own, [streams.state(), streams.events()]) == []
-        assert await provision.ensure(outside, [streams.events_mirror()]) == []
+        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
+        assert await stream_keeper.ensure(outside, [streams.events_mirror()]) == []
         for event in EVENTS:
             wire = upgrade_events.encode(event)
             await service.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)

@@ -12,7 +12,7 @@ from common.clock import SystemClock
 from common.kube.client import Patch
 from common.kube.resources import LEASE
 from integration.monitoring.cause import Cause, Scene
-from nats_admin import certificates, credential_folder, provision
+from nats_admin import certificates, credential_folder, stream_keeper
 from nats_admin.certificates import Pair
 from nats_admin.server_conf import Server
 from support.servers.fault_proxy import PASSES, Asked, Fate
@@ -88,7 +88,7 @@ async def _stream_with_a_limit(scene: Scene) -> AsyncGenerator[None]:
         limited = before.config | {"max_bytes": LARGEST_STREAM}
         await bus.api(f"STREAM.UPDATE.{subjects.STATE_STREAM}", limited, StreamInfo)
         yield
-        assert await provision.ensure(bus, [streams.state()], may_change=True) == []
+        assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == []
 
 
 AROUND: Final = (

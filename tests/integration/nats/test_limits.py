@@ -19,7 +19,7 @@ from common.bus.sharding import Place, Tree
 from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster import ports
-from nats_admin import provision
+from nats_admin import stream_keeper
 from nats_admin.disk import DiskWatch
 from nats_admin.reload import Beside
 from support.fakes.kube import FakeKube
@@ -54,7 +54,7 @@ async def bus(tmp_path: Path) -> AsyncGenerator[Bus]:
     with nats_server(tmp_path, configuration=configuration) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as connected:
             await connected.session()
-            await provision.ensure(connected, [streams.state()])
+            await stream_keeper.ensure(connected, [streams.state()])
             yield connected
 
 
@@ -72,7 +72,7 @@ async def test_a_limit_of_the_server_is_named_and_nothing_that_is_stored_is_lost
 
 async def test_a_stream_that_has_no_room_on_the_server_is_named(bus: Bus) -> None:
     with pytest.raises(errors.Unavailable) as refused:
-        await provision.ensure(bus, [streams.events()])
+        await stream_keeper.ensure(bus, [streams.events()])
     assert str(refused.value) == (
         "NATS refused STREAM.CREATE.RAY_EVENTS: insufficient storage resources available (10047); "
         "raise max_file_store of the server, or give it a larger disk"
@@ -118,16 +118,16 @@ async def test_a_wrong_stream_is_reported_field_by_field_and_corrected_by_the_pr
     await publish(bus)
     wrong = ["allow_direct is False, must be True", "max_bytes is 1000000, must be -1"]
 
-    assert await provision.ensure(bus, [streams.state()]) == [f"stream RAY_STATE: {field}" for field in wrong]
+    assert await stream_keeper.ensure(bus, [streams.state()]) == [f"stream RAY_STATE: {field}" for field in wrong]
     assert streams.unusable((await bus.stream("RAY_STATE")).config) == wrong
-    assert await provision.ensure(bus, [streams.state()], may_change=True) == []
+    assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == []
     assert (await bus.stream("RAY_STATE")).state.messages == 1
 
 
 async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_server(bus: Bus) -> None:
     await change(bus, sealed=True)
 
-    assert await provision.ensure(bus, [streams.state()], may_change=True) == [
+    assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == [
         # Sealing a stream has the server set this as well.
         "stream RAY_STATE: discard is 'new', must be 'old'",
         "stream RAY_STATE: sealed is True, must be False",
@@ -140,7 +140,7 @@ async def test_a_stream_for_more_servers_than_there_are_is_named(bus: Bus) -> No
     await bus.api("STREAM.DELETE.RAY_STATE", None, dict[str, Any])
 
     with pytest.raises(errors.Unavailable, match="too few servers of the cluster are there for the replicas asked for"):
-        await provision.ensure(bus, [streams.state(replicas=3)])
+        await stream_keeper.ensure(bus, [streams.state(replicas=3)])
 
 
 async def test_an_object_of_1_2_megabytes_passes_and_what_is_too_large_is_named(bus: Bus) -> None:
@@ -175,7 +175,7 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
     with nats_server(tmp_path, configuration=configuration) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
             await bus.session()
-            await provision.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.state()])
             reported = await filled(bus)
             assert reported.endswith(
                 "within 2 s; its log shows whether its disk is full (it answers again after a restart)"

@@ -21,7 +21,7 @@ from common.bus.state_feed import StateFeed
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from localcluster.control_plane import ControlPlane
-from nats_admin import provision
+from nats_admin import stream_keeper
 from support.builders.manifests import a_ray_cluster
 from support.fakes.listener import Recorder
 from support.following import follow_as_one
@@ -194,14 +194,14 @@ async def test_the_leader_of_the_stream_is_killed(
 async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_holds(tmp_path: Path) -> None:
     async with nats_cluster(tmp_path) as cluster, connect(cluster.settings("provisioner")) as provisioner:
         await provisioner.session()
-        assert await provision.ensure(provisioner, [streams.state(replicas=1)], may_change=True) == []
+        assert await stream_keeper.ensure(provisioner, [streams.state(replicas=1)], may_change=True) == []
         async with connect(cluster.settings("watcher")) as bus:
             await bus.session()
             await bus.publish("ray.state.3.pod.ns.one", b"{}", {}, expected=None, message_id="one")
 
-        assert await provision.ensure(provisioner, [streams.state(replicas=3)]) == [
+        assert await stream_keeper.ensure(provisioner, [streams.state(replicas=3)]) == [
             "stream RAY_STATE: num_replicas is 1, must be 3"
         ]
-        assert await provision.ensure(provisioner, [streams.state(replicas=3)], may_change=True) == []
+        assert await stream_keeper.ensure(provisioner, [streams.state(replicas=3)], may_change=True) == []
         await cluster.until_whole(provisioner, "RAY_STATE")
         assert (await provisioner.stream("RAY_STATE")).state.messages == 1

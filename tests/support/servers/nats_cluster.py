@@ -14,7 +14,7 @@ from common.bus.nats import Bus, connect
 from common.clock import SystemClock
 from common.settings import Settings
 from localcluster import ports
-from nats_admin import credential_folder, permissions, provision, server_conf
+from nats_admin import credential_folder, permissions, server_conf, stream_keeper
 from nats_admin.server_conf import Cluster, Server
 from support.servers.nats import NatsServer
 from support.waiting import eventually_true
@@ -115,7 +115,7 @@ async def _make_streams(cluster: NatsCluster) -> None:
         async def made() -> bool:
             await bus.session()
             try:
-                return await provision.ensure(bus, wanted) == []
+                return await stream_keeper.ensure(bus, wanted) == []
             except errors.RaybusError:
                 return False
 

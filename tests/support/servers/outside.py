@@ -11,7 +11,7 @@ from common.bus import streams, subjects
 from common.bus.nats import Bus, connect
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
-from nats_admin import provision
+from nats_admin import stream_keeper
 from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
@@ -46,7 +46,7 @@ class Outside:
 
     async def admit(self, *subscribers: Subscriber) -> None:
         """Make the consumers of named subscribers."""
-        await provision.ensure_consumers(
+        await stream_keeper.ensure_consumers(
             await self.bus("provisioner-outside"), [each.consumer() for each in subscribers]
         )
 
@@ -60,8 +60,8 @@ class Outside:
 
     async def _provide(self) -> None:
         own, outside = await self.bus("provisioner"), await self.bus("provisioner-outside")
-        assert await provision.ensure(own, [streams.state(), streams.events()]) == []
-        assert await provision.ensure(outside, [streams.events_mirror()]) == []
+        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
+        assert await stream_keeper.ensure(outside, [streams.events_mirror()]) == []
 
     async def _publish(self, events: Sequence[Event], again: str) -> None:
         service = await self.bus("service-reconciler")

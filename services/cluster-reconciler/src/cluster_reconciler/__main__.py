@@ -1,5 +1,6 @@
 """`python -m cluster_reconciler`: runs the service until it is stopped."""
 
+import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from cluster_reconciler import wiring
 from common.runtime import process
 

@@ -1,5 +1,6 @@
 """`python -m service_reconciler`: runs the service until it is stopped."""
 
+import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process
 from service_reconciler import wiring
 

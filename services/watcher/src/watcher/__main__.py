@@ -1,5 +1,6 @@
 """`python -m watcher`: publishes what changes in Kubernetes to the bus."""
 
+import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process
 from watcher import wiring
 

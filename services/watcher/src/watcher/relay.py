@@ -136,7 +136,9 @@ class Relay:
         for subject, put in self._placed(list(self._uncertain.items())):
             self._outbox.put(subject, put)
         # An object that is held back is at its place in a moment, and must not be declared deleted.
-        read = ((ref, known) for ref, known in self._objects.items() if published.is_read(ref.kind, self._place_of(ref)))
+        read = (
+            (ref, known) for ref, known in self._objects.items() if published.is_read(ref.kind, self._place_of(ref))
+        )
         wanted = {ref: known.subject or self._at(ref) for ref, known in read}
         subjects_wanted = set(wanted.values())
         for subject, kind in self._outbox.stored().items():

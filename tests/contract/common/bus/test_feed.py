@@ -18,7 +18,7 @@ from common.bus.nats import Bus, connect
 from common.bus.sharding import Place, Tree
 from common.bus.state_feed import StateFeed
 from common.settings import Settings
-from nats_admin import provision
+from nats_admin import stream_keeper
 from support.fakes.feed import FakeFeed, FakeStream
 from support.fakes.listener import Recorder
 from support.servers.nats import NatsServer, nats_server
@@ -58,7 +58,7 @@ class RealStream:
 
     async def lose(self) -> None:
         await self._bounce(lose=True)
-        await provision.ensure(self._bus, [streams.state()])
+        await stream_keeper.ensure(self._bus, [streams.state()])
 
     async def interrupt(self) -> None:
         await self._bounce(lose=False)
@@ -93,7 +93,7 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             server = stack.enter_context(nats_server(tmp_path))
             bus = await stack.enter_async_context(connect(Settings(service="test", nats_url=server.url)))
             await bus.session()
-            await provision.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.state()])
             found = Setup(RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services)
             partly = StateFeed(bus, reader="test-services", tree=Tree.SERVICE)
         group = await stack.enter_async_context(asyncio.TaskGroup())

@@ -18,7 +18,7 @@ from common.bus.nats import Bus, connect
 from common.bus.sharding import PARTITIONS, Place, Tree
 from common.bus.state_feed import StateFeed
 from common.settings import Settings
-from nats_admin import provision
+from nats_admin import stream_keeper
 from support.fakes.listener import Recorder
 from support.servers.nats import nats_server
 from support.waiting import eventually
@@ -83,7 +83,7 @@ async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
     with nats_server(tmp_path) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
             await bus.session()
-            await provision.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.state()])
             feed, recorder = StateFeed(bus, reader="test", kinds=frozenset({"Pod", "RayCluster"})), Recorder()
             tasks = [group.create_task(feed.follow(3, recorder)), group.create_task(feed.check_forms())]
             yield Setup(bus, feed, recorder)

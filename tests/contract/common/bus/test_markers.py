@@ -13,7 +13,7 @@ from common.bus.feed import Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.settings import Settings
-from nats_admin import provision
+from nats_admin import stream_keeper
 from support.fakes.listener import Recorder
 from support.servers.nats import nats_server
 from support.waiting import eventually
@@ -33,7 +33,7 @@ async def reading(folder: Path, marker: Synced) -> AsyncGenerator[tuple[Bus, Sta
     with nats_server(folder) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
             await bus.session()
-            await provision.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.state()])
             await mark(bus, marker)
             feed, recorder = StateFeed(bus, reader="test"), Recorder()
             following = group.create_task(feed.follow(3, recorder))

@@ -8,9 +8,8 @@ Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-import httpx
 import msgspec
 
 from common import errors, names, untrusted
@@ -22,6 +21,9 @@ from common.observability import tracing
 from common.ray.serve_status import LONGEST_REASON
 from common.settings import Settings
 from common.untrusted import clipped
+
+if TYPE_CHECKING:
+    import httpx
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
@@ -85,15 +87,18 @@ class DirectDashboard:
         self,
         *,
         domain: str,
-        client: httpx.AsyncClient | None = None,
+        client: "httpx.AsyncClient | None" = None,
         seconds: float = DIRECT_SECONDS,
         check_write: Callable[[], None] = lambda: None,
     ) -> None:
+        import httpx  # noqa: PLC0415  (0.1 s and 2 MiB, which a service without this way need not pay)
+
         self._domain = domain
         self._check_write = check_write
         self._seconds = seconds
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=5.0)
         self._http = client or httpx.AsyncClient(timeout=seconds, limits=limits, trust_env=False)
+        self._failures = (httpx.HTTPError, httpx.InvalidURL)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -121,7 +126,7 @@ class DirectDashboard:
                     async with send as answer:
                         body = await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
                         body = untrusted.without(body, target.token or "")
-        except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        except self._failures as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"{target.what} at {where} does not answer: {text}") from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):

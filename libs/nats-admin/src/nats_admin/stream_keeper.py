@@ -1,0 +1,192 @@
+"""Makes the streams of raybus and the consumers of named subscribers, and makes again what a lost volume took along."""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from common import errors
+from common.bus import streams, subjects
+from common.bus.access import Keys
+from common.bus.nats import Bus, StreamInfo
+from common.bus.nats import connect as connected
+from common.bus.session import Incoming, Session
+from common.settings import Settings
+from nats_admin.subscribers import Subscriber
+
+log = structlog.get_logger()
+
+CHECK_SECONDS: Final = 1.0
+CONSUMERS_EVERY: Final = 10
+"""Checks of the streams between two of the consumers, which are lost with their stream alone."""
+START_SECONDS: Final = 60.0
+"""Seconds for which the one-shot form waits for a server that is still starting."""
+LONGEST_PAUSE: Final = 3600.0
+"""Seconds for which an administrator can keep streams from being made."""
+OUTSIDE: Final = "-outside"
+"""Suffix of the users in the account of external subscribers."""
+
+
+async def ensure(bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool = False) -> list[str]:
+    """Make the streams that are missing, and change those that differ if that is allowed; return how others differ."""
+    wrong: list[str] = []
+    for config in wanted:
+        name = str(config["name"])
+        try:
+            info = await bus.stream(name)
+        except errors.NotFound:
+            await bus.api(f"STREAM.CREATE.{name}", config, StreamInfo)
+            log.info("stream created", stream=name)
+            continue
+        found = streams.differences(config, info.config)
+        if found and may_change:
+            found = await _changed(bus, config, info, found)
+        wrong += [f"stream {name}: {difference}" for difference in found]
+    return wrong
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer as the server describes it."""
+
+    config: dict[str, object]
+
+    @property
+    def filters(self) -> object:
+        """The subjects that it delivers; the server writes a single one into a field of its own."""
+        return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
+
+
+async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
+    """Make the missing consumers of named subscribers, and filter anew those with changed namespaces."""
+    for config in wanted:
+        name = f"{subjects.EVENTS_STREAM}.{config['name']}"
+        with contextlib.suppress(errors.NotFound):
+            info = await bus.api(f"CONSUMER.INFO.{name}", None, ConsumerInfo)
+            if info.filters == config["filter_subjects"]:
+                continue
+        await bus.api(
+            f"CONSUMER.CREATE.{name}", {"stream_name": subjects.EVENTS_STREAM, "config": config}, ConsumerInfo
+        )
+        log.info("consumer made", consumer=name, filters=config["filter_subjects"])
+
+
+async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]) -> list[str]:
+    """Make a stream what it must be without losing what it holds; return what the server does not let us change."""
+    name = str(config["name"])
+    try:
+        changed = await bus.api(f"STREAM.UPDATE.{name}", info.config | config, StreamInfo)
+    except (errors.Rejected, errors.Unavailable) as problem:
+        return [*differences, f"and cannot be changed: {problem}"]
+    log.info("stream changed", stream=name, changes=list(differences))
+    return streams.differences(config, changed.config)
+
+
+class _Pause:
+    """Time for which an administrator wants no stream to be made: to bring one back, it must not be there."""
+
+    def __init__(self) -> None:
+        self._until = float("-inf")
+        self._session: Session | None = None
+
+    async def listen(self, session: Session) -> None:
+        """Subscribe to the administrator's messages, once for each connection."""
+        if self._session is not session:
+            self._session = session
+            await session.listen(subjects.RECOVERY, self._receive)
+
+    async def _receive(self, message: Incoming) -> None:
+        text = message.data.decode(errors="replace").strip()
+        seconds = min(float(text), LONGEST_PAUSE) if text.isdecimal() else 0.0
+        self._until = asyncio.get_running_loop().time() + seconds
+        log.warning("an administrator asks for no stream to be made", seconds=seconds)
+
+    @property
+    def is_on(self) -> bool:
+        return asyncio.get_running_loop().time() < self._until
+
+
+async def keep(bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()) -> None:
+    """Maintain the streams and consumers until cancelled, unless an administrator does; each problem is logged once."""
+    known: list[str] = []
+    pause = _Pause()
+    for turn in itertools.count():
+        await pause.listen(await bus.session())
+        if pause.is_on:
+            await asyncio.sleep(CHECK_SECONDS)
+            continue
+        try:
+            problems = await ensure(bus, wanted)
+            if turn % CONSUMERS_EVERY == 0:
+                await ensure_consumers(bus, consumers)
+        except errors.RaybusError as problem:
+            problems = [str(problem)]
+        for problem in problems:
+            if problem not in known:
+                log.error("a stream is not as it must be", problem=problem)
+        known = problems
+        await asyncio.sleep(CHECK_SECONDS)
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An account with streams to maintain, and the user for it."""
+
+    settings: Settings
+    wanted: list[streams.Config]
+    consumers: list[streams.Config] = []
+    keys: Keys | None = None
+    """The keys that the user shows to the server, if the settings name none."""
+
+
+def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account]:
+    """Return our own account, and that of external subscribers, where the user of it has a key."""
+    outside_seed: Path | None = options.outside_seed
+    replicas: int = options.replicas
+    named: tuple[Subscriber, ...] = options.subscribers
+    own = Account(settings, [streams.state(replicas=replicas), streams.events(replicas=replicas)])
+    if outside_seed is None and not settings.nats_register_key:
+        return [own]
+    if outside_seed is not None and not outside_seed.is_file():
+        raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
+    outside = msgspec.structs.replace(settings, service=f"{settings.service}{OUTSIDE}", nats_seed_file=outside_seed)
+    consumers = [each.consumer(replicas=replicas) for each in named]
+    return [own, Account(outside, [streams.events_mirror(replicas=replicas)], consumers)]
+
+
+async def watch(accounts: Sequence[Account], settings: Settings, options: argparse.Namespace) -> None:
+    """Maintain the streams, and export the metrics of the server if that is asked for."""
+    monitor: str = options.server_monitor
+    async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+        for account in accounts:
+            bus = await stack.enter_async_context(connected(account.settings, account.keys))
+            group.create_task(keep(bus, account.wanted, account.consumers))
+        if options.metrics:
+            from nats_admin.monitor import Monitor  # noqa: PLC0415  (with httpx 2 MiB, which no other form needs)
+
+            group.create_task(Monitor(monitor).run(settings.http_port))
+        await asyncio.Event().wait()
+
+
+async def make(accounts: Sequence[Account]) -> int:
+    """Create what is missing; return 1 and name each field if a stream is not as it must be."""
+    problems: list[str] = []
+    for account in accounts:
+        async with connected(account.settings) as bus:
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    await bus.session()
+            except TimeoutError:
+                raise errors.Unavailable(bus.problem or "NATS does not answer") from None
+            problems += await ensure(bus, account.wanted, may_change=True)
+            await ensure_consumers(bus, account.consumers)
+    for problem in problems:
+        sys.stderr.write(
+            f"{problem}; delete the stream, it is made anew (RAY_STATE is filled again, old events are gone)\n"
+        )
+    return 1 if problems else 0

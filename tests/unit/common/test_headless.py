@@ -1,0 +1,28 @@
+"""A process of raybus imports what its work needs, wherever development tools are installed, too."""
+
+import subprocess
+import sys
+
+import pytest
+
+UNWANTED = {"rich", "httpx", "click", "pygments", "cryptography", "kubernetes_asyncio", "opentelemetry"}
+
+
+def imported(code: str) -> set[str]:
+    report = f"print(*{UNWANTED!r} & {{name for name, module in sys.modules.items() if module is not None}})"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"])
+def test_a_service_imports_nothing_for_a_terminal_and_no_second_client(service: str) -> None:
+    assert imported(f"import runpy, sys\nrunpy.run_module('{service}', run_name='imported')") == set()
+
+
+def test_what_keeps_the_streams_imports_nothing_to_make_certificates_with() -> None:
+    begin = "import sys, nats_admin.provision, common.headless"
+    assert imported(f"{begin}, common.runtime.process, nats_admin.stream_keeper") == set()
+
+
+def test_the_command_line_keeps_its_terminal() -> None:
+    assert "rich" in imported("import sys, raybus_cli.main, rich.console")

@@ -328,7 +328,7 @@ async def test_a_state_that_may_wait_gives_its_place_to_a_newer_one() -> None:
 
 
 @pytest.mark.parametrize("newer", [a_pod(2), gone(2)], ids=["a state", "a tombstone"])
-async def test_what_may_not_wait_takes_along_what_waits(newer: State | Gone) -> None:
+async def test_an_urgent_message_takes_the_place_of_a_deferred_one(newer: State | Gone) -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1), wait=60.0)

@@ -11,8 +11,8 @@ stream. `keeper` stands beside a server in a cluster: it does the same as `--wat
 ConfigMaps of its namespace (`nats_admin.keeper`), has the server reload it, starts a server anew that a full disk has stopped,
 and exports what the server reports of itself. `credentials` and `key`: `nats_admin.issue`.
 
-Each command imports what it needs itself: the one that stays beside the services, `streams --watch`, makes no certificate and asks no
-HTTP server, and takes 10 MiB less than all of them.
+Each command imports what it needs itself: `streams --watch`, which stays beside the services, makes no certificate and asks no HTTP server,
+and takes 10 MiB less than all of them.
 """
 
 import argparse

@@ -32,6 +32,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     version: str = "v1"
     name_problems: Callable[[str], list[str]] = dns_1123_subdomain_problems
     """What keeps a text from being a name of this kind."""
+    is_flat: bool = False
+    """Whether the API server knows each field of the kind, so that nothing that a user writes there nests deep."""
 
     @property
     def api_version(self) -> str:
@@ -85,8 +87,8 @@ RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclus
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
 UPGRADE_POLICY: Final = Resource(group="raybus.io", version="v1alpha1", kind="UpgradePolicy", plural="upgradepolicies")
 NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", name_problems=dns_1123_problems)
-POD: Final = Resource(kind="Pod", plural="pods")
-SERVICE: Final = Resource(kind="Service", plural="services", name_problems=dns_1123_problems)
+POD: Final = Resource(kind="Pod", plural="pods", is_flat=True)
+SERVICE: Final = Resource(kind="Service", plural="services", name_problems=dns_1123_problems, is_flat=True)
 CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")
 SECRET: Final = Resource(kind="Secret", plural="secrets")
 SERVICE_ACCOUNT: Final = Resource(kind="ServiceAccount", plural="serviceaccounts")
@@ -103,7 +105,7 @@ NETWORK_POLICY: Final = Resource(group="networking.k8s.io", kind="NetworkPolicy"
 ISSUER: Final = Resource(group="cert-manager.io", kind="Issuer", plural="issuers")
 CERTIFICATE: Final = Resource(group="cert-manager.io", kind="Certificate", plural="certificates")
 POD_DISRUPTION_BUDGET: Final = Resource(group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
-ENDPOINT_SLICE: Final = Resource(group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices")
+ENDPOINT_SLICE: Final = Resource(group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices", is_flat=True)
 EVENT: Final = Resource(group="events.k8s.io", kind="Event", plural="events")
 LEASE: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leases")
 CONTROLLER_REVISION: Final = Resource(group="apps", kind="ControllerRevision", plural="controllerrevisions")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,6 +22,7 @@ from common.kube.resources import Resource
 from common.observability import tasks
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -188,7 +189,7 @@ class Watch:
         path, keys = self.target.resource.path(self.target.namespace), set[Key]()
         query = {"limit": str(PAGE), **self._selection}
         while True:
-            page = _page.decode(_readable(await self._client.request("GET", path, query=query), around=2))
+            page = self._decoded(_page, await self._client.request("GET", path, query=query), around=2)
             self.active_at = asyncio.get_running_loop().time()
             for each in page.items or []:
                 meta, raw = _head.decode(each).metadata, bytes(each)
@@ -209,7 +210,7 @@ class Watch:
         seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(int(seconds)), **self._selection}
-        path = self.target.resource.path(self.target.namespace)
+        path, newest = self.target.resource.path(self.target.namespace), None
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._timing.open):
@@ -217,26 +218,39 @@ class Watch:
             except TimeoutError:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
             self._received()
-            async for line in self._lines(content):
-                event = _event.decode(_readable(line, around=1))
-                head, raw = _head.decode(event.object), bytes(event.object)
-                match event.type:
-                    case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
-                        yield partial(self._sink.spoiled, why=TOO_DEEP), raw
-                    case "ADDED" | "MODIFIED":
-                        yield self._sink.present, raw
-                    case "DELETED":
-                        yield self._sink.gone, raw
-                    case "BOOKMARK":
-                        pass
-                    case "ERROR" if head.code == 410 or AHEAD in head.message:
-                        raise Expired(head.message)
-                    case _:
-                        raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
-                self._version = head.metadata.resource_version
-                self._received()
+            try:
+                async for line in self._lines(content):
+                    event = self._decoded(_event, line, around=1)
+                    raw = bytes(event.object)
+                    match event.type:
+                        case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
+                            yield partial(self._sink.spoiled, why=TOO_DEEP), raw
+                        case "ADDED" | "MODIFIED":
+                            yield self._sink.present, raw
+                        case "DELETED":
+                            yield self._sink.gone, raw
+                        case "BOOKMARK":
+                            pass
+                        case _:
+                            raise _meaning_of(event)
+                    newest = event.object
+                    self._received()
+            finally:
+                if newest is not None:  # the newest version matters when the watch is over, and not for each event
+                    self._version = _head.decode(newest).metadata.resource_version
         if asyncio.get_running_loop().time() - began < 1.0:
             raise errors.Unavailable("the watch ended at once")
+
+    def _decoded(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
+        """Decode an answer, without what nests too deep in an object; so many levels stand around objects.
+
+        Of a flat kind only the decoder can find the answer too deep, since managed fields are all that nests there.
+        """
+        if self.target.resource.is_flat:
+            with contextlib.suppress(RecursionError):
+                return decoder.decode(answer)
+        limit = untrusted.DEEPEST + around
+        return decoder.decode(untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer)
 
     async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
         """Split the answer into lines of any length; raise `Unavailable` when the server falls silent."""
@@ -299,7 +313,9 @@ class Watch:
         return max(min(after, self._timing.longest_wait), wait * (0.5 + 0.5 * self._jitter()))
 
 
-def _readable(answer: bytes, *, around: int) -> bytes:
-    """Return an answer without what nests too deep in an object; so many levels stand around objects."""
-    limit = untrusted.DEEPEST + around
-    return untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer
+def _meaning_of(event: _Event) -> errors.RaybusError:
+    """Return the error that an event stands for which reports no object."""
+    head = _head.decode(event.object)
+    if event.type == "ERROR" and (head.code == 410 or AHEAD in head.message):
+        return Expired(head.message)
+    return errors.Unavailable(f"the watch failed: {event.type} {head.message}")

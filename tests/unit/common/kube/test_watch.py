@@ -1,0 +1,144 @@
+"""What a watch passes on of lists and events, and where it resumes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from common import errors
+from common.kube import resources
+from common.kube.client import KubeClient
+from common.kube.resources import Resource
+from common.kube.watch import Key, Target, Timing, Watch
+
+
+def nested(levels: int) -> bytes:
+    return b'{"f:a":' * levels + b"{}" + b"}" * levels
+
+
+def an_object(version: int, *, levels: int = 0) -> bytes:
+    return b'{"metadata":{"name":"x","namespace":"ns","resourceVersion":"%d","managedFields":%s}}' % (
+        version,
+        nested(levels),
+    )
+
+
+def an_event(kind: str, content: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}' % (kind.encode(), content)
+
+
+class Api:
+    """Answers one list, then each watch with the next lines; implements what `Watch` needs of a `KubeClient`."""
+
+    def __init__(self, listed: bytes, *watches: list[bytes]) -> None:
+        self.listed = listed
+        self.watches = list(watches)
+        self.resumed_at: list[str] = []
+        self.lists = 0
+        self.is_over = asyncio.Event()
+
+    async def request(self, _method: str, _path: str, *, query: Mapping[str, str]) -> bytes:
+        assert query["limit"]
+        self.lists += 1
+        return b'{"metadata":{"resourceVersion":"10"},"items":[%s]}' % self.listed
+
+    @asynccontextmanager
+    async def stream(self, _path: str, *, query: Mapping[str, str]) -> AsyncGenerator[Any]:
+        self.resumed_at.append(query["resourceVersion"])
+        if not self.watches:
+            self.is_over.set()
+            await asyncio.Event().wait()
+        lines = self.watches.pop(0)
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"".join(line + b"\n" for line in lines))
+        reader.feed_eof()
+        reader.readany = lambda: reader.read(65536)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        yield reader
+
+
+class Followed:
+    """Implements `Sink`."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, str]] = []
+        self.refused: set[str] = set()
+
+    def _take(self, what: str, raw: bytes) -> None:
+        version = msgspec.json.decode(raw)["metadata"]["resourceVersion"]
+        if version in self.refused:
+            self.refused.remove(version)
+            raise errors.Unavailable("not now")
+        self.taken.append((what, version))
+
+    def present(self, raw: bytes) -> None:
+        self._take("present", raw)
+
+    def spoiled(self, raw: bytes, why: str) -> None:
+        assert why
+        self._take("spoiled", raw)
+
+    def gone(self, raw: bytes) -> None:
+        self._take("gone", raw)
+
+    def listed(self, keys: set[Key], version: str) -> None:
+        self.taken.append((f"listed {len(keys)}", version))
+
+
+async def follow(api: Api, resource: Resource = resources.POD, sink: Followed | None = None) -> list[tuple[str, str]]:
+    """Follow until no watch is left to answer; return what the sink took."""
+    sink = sink or Followed()
+    timing = Timing(first_retry=0.0, longest_retry=0.0)
+    watch = Watch(cast("KubeClient", api), Target(resource=resource), sink, jitter=lambda: 0.0, timing=timing)
+    task = asyncio.create_task(watch.run())  # noqa: TID251  (it never ends by itself)
+    async with asyncio.timeout(5):
+        await api.is_over.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    return sink.taken
+
+
+async def test_a_watch_resumes_at_the_newest_version_that_was_taken() -> None:
+    events = [an_event("ADDED", an_object(11)), an_event("BOOKMARK", an_object(14))]
+    api = Api(b"", events, [an_event("DELETED", an_object(15))])
+
+    assert await follow(api) == [("listed 0", "10"), ("present", "11"), ("gone", "15")]
+    assert (api.resumed_at, api.lists) == (["10", "14", "15"], 1)
+
+
+async def test_what_a_sink_did_not_take_comes_again() -> None:
+    events = [an_event("ADDED", an_object(version)) for version in (11, 12, 13)]
+    api, sink = Api(b"", events, events[1:]), Followed()
+    sink.refused = {"12"}
+
+    assert await follow(api, sink=sink) == [("listed 0", "10"), ("present", "11"), ("present", "12"), ("present", "13")]
+    assert api.resumed_at == ["10", "11", "13"]
+
+
+@pytest.mark.parametrize("code", [410, 500])
+async def test_an_expired_version_is_listed_again_and_another_error_is_not(code: int) -> None:
+    api = Api(b"", [an_event("ADDED", an_object(11)), an_event("ERROR", b'{"code":%d,"message":"m"}' % code)])
+    await follow(api)
+
+    assert (api.lists, api.resumed_at[1:]) == ((2, ["10"]) if code == 410 else (1, ["11"]))
+
+
+@pytest.mark.parametrize("levels", [101, 5_000])
+@pytest.mark.parametrize("resource", [resources.POD, resources.RAY_CLUSTER], ids=["flat", "free"])
+async def test_whatever_an_object_nests_it_and_its_neighbours_arrive(resource: Resource, levels: int) -> None:
+    deep, plain = an_object(11, levels=levels), an_object(12)
+    api = Api(deep + b"," + plain, [an_event("MODIFIED", an_object(13, levels=levels)), an_event("MODIFIED", plain)])
+    taken = await follow(api, resource)
+
+    assert [version for _, version in taken] == ["11", "12", "10", "13", "12"]
+    is_spoiled = levels > 1_000 or not resource.is_flat
+    assert [what for what, _ in taken] == [
+        "spoiled" if is_spoiled else "present",
+        "present",
+        "listed 1",
+        "spoiled" if is_spoiled else "present",
+        "present",
+    ]

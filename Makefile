@@ -105,7 +105,9 @@ rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo
 
-bench: bench-clusters bench-services bench-latency bench-scale-out bench-start ## every benchmark; the figures go to build/bench
+bench: setup ## every benchmark, with its goals; exits with 1 where one of them is missed; the figures go to build/bench
+	missed=; for each in clusters services latency scale-out start; do $(MAKE) --no-print-directory bench-$$each || missed="$$missed $$each"; done; \
+	  test -z "$$missed" || { echo "bench: goals are missed in:$$missed"; exit 1; }
 
 bench-clusters: setup ## N=300 RayClusters to ready; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null

@@ -55,7 +55,7 @@ class Api:
         reader = asyncio.StreamReader()
         reader.feed_data(b"".join(line + b"\n" for line in lines))
         reader.feed_eof()
-        reader.readany = lambda: reader.read(65536)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        reader.readany = lambda: reader.read(65536)
         yield reader
 
 

@@ -30,6 +30,13 @@ def an_event(kind: str, content: bytes) -> bytes:
     return b'{"type":"%s","object":%s}' % (kind.encode(), content)
 
 
+class Answer(asyncio.StreamReader):
+    """The lines of a watch, as aiohttp reads them."""
+
+    async def readany(self) -> bytes:
+        return await self.read(65536)
+
+
 class Api:
     """Answers one list, then each watch with the next lines; implements what `Watch` needs of a `KubeClient`."""
 
@@ -52,10 +59,9 @@ class Api:
             self.is_over.set()
             await asyncio.Event().wait()
         lines = self.watches.pop(0)
-        reader = asyncio.StreamReader()
+        reader = Answer()
         reader.feed_data(b"".join(line + b"\n" for line in lines))
         reader.feed_eof()
-        reader.readany = lambda: reader.read(65536)
         yield reader
 
 

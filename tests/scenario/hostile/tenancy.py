@@ -89,8 +89,8 @@ class _Outlet:
     async def newest(self, subject: str) -> Message | None:
         return self.held.get(subject)
 
-    def put(self, subject: str, message: Message, *, received: int = 0) -> None:
-        del received
+    def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
+        del received, wait
         self.held[subject] = message
         self._queue.put_nowait((subject, message))
 

@@ -134,7 +134,7 @@ async def test_an_expired_version_is_listed_again_and_another_error_is_not(code:
 
 @pytest.mark.parametrize("levels", [101, 5_000])
 @pytest.mark.parametrize("resource", [resources.POD, resources.RAY_CLUSTER], ids=["flat", "free"])
-async def test_whatever_an_object_nests_it_and_its_neighbours_arrive(resource: Resource, levels: int) -> None:
+async def test_an_object_arrives_with_those_beside_it_whatever_it_nests(resource: Resource, levels: int) -> None:
     deep, plain = an_object(11, levels=levels), an_object(12)
     api = Api(deep + b"," + plain, [an_event("MODIFIED", an_object(13, levels=levels)), an_event("MODIFIED", plain)])
     taken = await follow(api, resource)

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ prepare: setup ## build and install all that `make test` needs, with progress; q
 prepare-long-running: setup ## what `make long-running` needs, too: Helm, and the command line of NATS
 	cd tests && ../$(PY) -m support.preparation long-running
 
+prepare-third-party: setup ## what `make third-party` needs, too: cert-manager and Kueue, built from their Go modules
+	cd tests && ../$(PY) -m support.preparation third-party
+
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
 	cd tests && ../$(PY) -m support.preparation e2e
 
@@ -61,10 +64,13 @@ unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
 integration: prepare ## contract and integration tests only
-	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running"
+	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party"
 
 long-running: prepare-long-running ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations, the Helm chart
 	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
+
+third-party: prepare-third-party ## real cert-manager and real Kueue beside raybus on a real API server
+	$(RUN)/pytest -v -s tests/integration/third_party
 
 e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
 	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not ondemand"

@@ -2,6 +2,7 @@
 
 python -m support.preparation test         # what `make test` needs
 python -m support.preparation long-running # and what the long-running tests need
+python -m support.preparation third-party  # what `make test` needs, and the controllers that users run beside raybus
 python -m support.preparation e2e          # what `make test` and a node with real Ray need
 """
 
@@ -49,6 +50,12 @@ async def for_long_running(progress: Progress) -> None:
     await binaries.obtain(binaries.TOOLS, Settings.from_environment(), progress)
 
 
+async def for_third_party(progress: Progress) -> None:
+    """Get what the tests with other controllers need, too: cert-manager and Kueue."""
+    await for_tests(progress)
+    await binaries.obtain(binaries.THIRD_PARTY, Settings.from_environment(), progress)
+
+
 async def for_e2e(progress: Progress) -> None:
     """Get what a whole node needs: its programs and packages, and all images."""
     await for_tests(progress)
@@ -68,6 +75,7 @@ def _debian(progress: Progress) -> None:
 SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {
     "test": for_tests,
     "long-running": for_long_running,
+    "third-party": for_third_party,
     "e2e": for_e2e,
 }
 

@@ -6,7 +6,7 @@ from typing import Final
 from localcluster import binaries
 from localcluster.settings import Settings
 
-REMEDY: Final = "run `make prepare`, for long-running tests `make prepare-long-running`"
+REMEDY: Final = "run `make prepare`, for long-running tests `make prepare-long-running`, for other controllers `make prepare-third-party`"
 
 
 def prepared(name: str) -> Path:

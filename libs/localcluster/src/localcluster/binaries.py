@@ -21,6 +21,12 @@ GATEWAY = ("envoy-gateway", GATEWAY_CRDS)
 HELM = f"helm-{versions.HELM}"
 NATS_CLI = f"nats-{versions.NATS_CLI}"
 TOOLS = (HELM, NATS_CLI)
+CERT_MANAGER = f"cert-manager-{versions.CERT_MANAGER}"
+CERT_MANAGER_CRDS = f"cert-manager-crds-{versions.CERT_MANAGER}"
+KUEUE = f"kueue-{versions.KUEUE}"
+KUEUE_MANIFESTS = f"kueue-manifests-{versions.KUEUE}"
+THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS)
+"""Controllers that users run beside raybus."""
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):

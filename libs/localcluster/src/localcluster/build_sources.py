@@ -109,6 +109,80 @@ func main() {
 }
 """
 
+# cert-manager's command is a module that cannot be required, so its controllers run here by themselves: those that need no other service.
+_CERT_MANAGER = """package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cert-manager/cert-manager/pkg/controller"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/ca"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/selfsigned"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/issuing"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/keymanager"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/readiness"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/requestmanager"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/revisionmanager"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/trigger"
+	_ "github.com/cert-manager/cert-manager/pkg/controller/issuers"
+	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
+	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	klog.InitFlags(nil)
+	kubeconfig := flag.String("kubeconfig", "", "file with the address of the API server and credentials")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(klog.NewContext(ctx, klog.Background()), *kubeconfig); err != nil {
+		klog.ErrorS(err, "cert-manager cannot start")
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, kubeconfig string) error {
+	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
+		Kubeconfig: kubeconfig,
+		CertificateOptions: controller.CertificateOptions{
+			CertificateRequestMinimumBackoffDuration: time.Hour,
+			CertificateRequestMaximumBackoffDuration: 32 * time.Hour,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	shared, err := factory.Build()
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	for name, construct := range controller.Known() {
+		each, err := construct(factory)
+		if err != nil {
+			return err
+		}
+		running.Go(func() {
+			if err := each.Run(1, ctx); err != nil {
+				klog.ErrorS(err, "a controller ended", "controller", name)
+			}
+		})
+	}
+	shared.SharedInformerFactory.Start(ctx.Done())
+	shared.KubeSharedInformerFactory.Start(ctx.Done())
+	running.Wait()
+	return nil
+}
+"""
+
 
 def _kubernetes(name: str, main: str, seconds: int) -> Program:
     return Program(name=name, group="kubernetes", main=main, seconds=seconds)
@@ -133,6 +207,8 @@ PROGRAMS: dict[str, Program] = {
         Program(name="kwok", group="kwok", main="", seconds=75),
         Program(name=f"helm-{versions.HELM}", group="helm", main="", seconds=120),
         Program(name=f"nats-{versions.NATS_CLI}", group="nats", main="", seconds=60),
+        Program(name=f"cert-manager-{versions.CERT_MANAGER}", group="cert-manager", main=_CERT_MANAGER, seconds=100),
+        Program(name=f"kueue-{versions.KUEUE}", group="kueue", main="", seconds=240),
     )
 }
 
@@ -144,6 +220,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "kwok": ("sigs.k8s.io/kwok", versions.KWOK),
     "helm": ("helm.sh/helm/v4", versions.HELM),
     "nats": ("github.com/nats-io/natscli", versions.NATS_CLI),
+    "cert-manager": ("github.com/cert-manager/cert-manager", versions.CERT_MANAGER),
+    "kueue": ("sigs.k8s.io/kueue", versions.KUEUE),
 }
 """Group → module and version."""
 
@@ -152,6 +230,7 @@ INSTALLED: dict[str, str] = {
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
     "helm": "helm.sh/helm/v4/cmd/helm",
     "nats": "github.com/nats-io/natscli/nats",
+    "kueue": "sigs.k8s.io/kueue/cmd/kueue",
 }
 """Groups with a usable main package of their module."""
 
@@ -174,6 +253,17 @@ MANIFESTS: dict[str, Manifests] = {
             sources=(
                 ("sigs.k8s.io/gateway-api", versions.GATEWAY_API, "config/crd/standard", "gateway.*.yaml"),
                 (*_GATEWAY, "charts/gateway-crds-helm/templates/generated", "*.yaml"),
+            ),
+        ),
+        Manifests(
+            name=f"cert-manager-crds-{versions.CERT_MANAGER}",
+            sources=((*MODULES["cert-manager"], "deploy/crds", "*.yaml"),),
+        ),
+        Manifests(
+            name=f"kueue-manifests-{versions.KUEUE}",
+            sources=(
+                (*MODULES["kueue"], "config/components/crd/bases", "kueue.*.yaml"),
+                (*MODULES["kueue"], "config/components/webhook", "manifests.yaml"),
             ),
         ),
     )

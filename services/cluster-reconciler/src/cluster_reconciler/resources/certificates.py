@@ -81,7 +81,8 @@ def _ca(cluster: str, secret: str) -> Body:
         "secretName": secret,
         "isCA": True,
         "commonName": f"ray-ca-{cluster}",
-        "privateKey": {"algorithm": "RSA", "size": 4096},
+        # With another key, later certificates and those that running pods keep would not trust each other.
+        "privateKey": {"algorithm": "RSA", "size": 4096, "rotationPolicy": "Never"},
         "duration": "87600h0m0s",
         "renewBefore": "720h0m0s",
         "usages": ["cert sign", "crl sign"],

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -73,13 +73,16 @@ third-party: prepare-third-party ## real cert-manager and real Kueue beside rayb
 	$(RUN)/pytest -v -s tests/integration/third_party
 
 e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
-	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not ondemand"
+	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not policies and not ondemand"
 
 e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
 	$(RUN)/pytest -v -s tests/e2e -m ondemand
 
 e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (20 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m upgrades
+
+e2e-policies: prepare-node ## bad and GOOD=20 good versions under UpgradePolicies and noisy load, and streams of minutes; a table (45 minutes)
+	$(RUN)/pytest -v -s tests/e2e -m policies
 
 e2e-rolling: prepare-node ## all four services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m rolling

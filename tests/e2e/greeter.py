@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import yaml
@@ -54,6 +55,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the requests fail."""
     policy: str = ""
     """The name of an UpgradePolicy."""
+    environment: dict[str, str] = {}
+    """Variables of Ray's containers."""
+    annotations: dict[str, str] = {}
+    """Of the RayService."""
+    is_head_only: bool = False
+    """Whether the cluster has no workers, so that it starts sooner."""
 
 
 class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +82,11 @@ class Event(msgspec.Struct, frozen=True):
 class Greeter:
     """The RayService of one test."""
 
-    def __init__(self, rig: Rig, options: Options | BlueGreen) -> None:
+    def __init__(self, rig: Rig, options: Options | BlueGreen, scripts: Path | None = None) -> None:
         self._rig = rig
         self._options = options
+        self._scripts = scripts
+        """A folder with an application and a load of its own."""
         self._base: Json = {}
         self.version = 1
         """The active version; a test that runs again begins with a later one."""
@@ -92,6 +101,7 @@ class Greeter:
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / folder))
         documents: list[Json] = [each for each in yaml.safe_load_all(text) if each]
         self._base = next(each for each in documents if each["kind"] == "RayService")
+        self._replace_scripts(documents)
         for document in documents:
             if document["kind"] != "RayService":
                 await self._apply(document)
@@ -128,6 +138,11 @@ class Greeter:
         """Let later versions do without the last worker group."""
         self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"].pop()
 
+    @property
+    def requested(self) -> int:
+        """Return the newest version that was applied."""
+        return self._last
+
     async def _ask_for(self, version: int) -> None:
         await self._apply(self.manifest(version))
 
@@ -142,24 +157,35 @@ class Greeter:
                     stepSizePercent=options.step, intervalSeconds=options.interval, maxSurgePercent=options.surge
                 )
                 deployment["num_replicas"] = options.replicas
-                if options.policy:
-                    body["metadata"]["annotations"] = {labels.UPGRADE_POLICY: options.policy}
+                chosen = {labels.UPGRADE_POLICY: options.policy} if options.policy else {}
+                if chosen or options.annotations:
+                    body["metadata"]["annotations"] = {**chosen, **options.annotations}
             case BlueGreen(drains=drains):
                 body["metadata"]["annotations"] = {"raybus.io/graceful-drain": str(drains).lower()}
         spec["serveConfigV2"] += f"    deployments: [{msgspec.json.encode(deployment).decode()}]\n"
         config = spec["rayClusterConfig"]
+        if isinstance(self._options, Options) and self._options.is_head_only:
+            config["workerGroupSpecs"] = []
+            config["headGroupSpec"]["rayStartParams"]["num-cpus"] = "1"
         for group in (config["headGroupSpec"], *config["workerGroupSpecs"]):
-            container = group["template"]["spec"]["containers"][0]
-            container["env"][0]["value"] = str(version)
-            if isinstance(self._options, Options) and self._options.fail_percent:
-                container["env"].append({"name": "FAIL_PERCENT", "value": str(self._options.fail_percent)})
-            if isinstance(self._options, BlueGreen) and self._options.has_ha_proxy:
-                container["env"].append({"name": "RAY_SERVE_ENABLE_HA_PROXY", "value": "1"})
-            if isinstance(self._options, Options) and self._options.takes_grpc:
-                container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
+            self._configure(group["template"]["spec"]["containers"][0], version)
         if isinstance(self._options, Options) and self._options.takes_grpc:
             spec["serveConfigV2"] += GRPC_OPTIONS
         return body
+
+    def _configure(self, container: Json, version: int) -> None:
+        """Give Ray's container what the options and the version ask for."""
+        container["env"][0]["value"] = str(version)
+        match self._options:
+            case Options() as options:
+                added = dict(options.environment)
+                if options.fail_percent:
+                    added["FAIL_PERCENT"] = str(options.fail_percent)
+                if options.takes_grpc:
+                    container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
+            case BlueGreen(has_ha_proxy=has_ha_proxy):
+                added = {"RAY_SERVE_ENABLE_HA_PROXY": "1"} if has_ha_proxy else {}
+        container["env"] += [{"name": name, "value": text} for name, text in added.items()]
 
     async def allow_long_requests(self) -> None:
         """Write a time-out of the user's own on the route."""
@@ -257,8 +283,15 @@ class Greeter:
         """Send requests for the length of a `with` block; the list fills up, and is whole at the end of the block."""
         load = msgspec.structs.replace(LOAD, url=await self._url(), **changes)
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))
-        async with self._loaded(LOAD_POD, loads.manifest(text, load)) as answers:
+        documents: list[Json] = [each for each in yaml.safe_load_all(loads.manifest(text, load)) if each]
+        self._replace_scripts(documents)
+        async with self._loaded(LOAD_POD, yaml.safe_dump_all(documents)) as answers:
             yield answers
+
+    def _replace_scripts(self, documents: list[Json]) -> None:
+        """Replace the scripts of the demo that this service has of its own."""
+        for document in (each for each in documents if each["kind"] == "ConfigMap" and self._scripts is not None):
+            document["data"] = {name: (self._scripts / name).read_text() for name in document["data"]}
 
     @asynccontextmanager
     async def under_streams(self) -> AsyncGenerator[list[Answer]]:
@@ -332,10 +365,10 @@ class Greeter:
 
 
 @asynccontextmanager
-async def serving_in_steps(rig: Rig, options: Options) -> AsyncGenerator[Greeter]:
+async def serving_in_steps(rig: Rig, options: Options, scripts: Path | None = None) -> AsyncGenerator[Greeter]:
     """Run a service with upgrades in steps for the length of a `with` block; its requests may take as long as they like."""
     rig.need_gateway()
-    greeter = Greeter(rig, options)
+    greeter = Greeter(rig, options, scripts)
     async with asyncio.timeout(300):
         await greeter.start()
         await greeter.allow_long_requests()

@@ -6,7 +6,7 @@ import pytest
 
 from common import errors, labels
 from common.api.opaque import Json
-from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
+from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import NAME, NAMESPACE, a_strategy
@@ -401,6 +401,39 @@ async def test_a_failed_warm_up_ends_the_upgrade_before_any_traffic() -> None:
     assert (harness.active, harness.pending) == (blue, "")
     assert traffic.sent.get(green, 0) == 0
     assert "request 11 of the warm-up was not answered" in harness.message("UpgradeAborted")
+
+
+@pytest.mark.parametrize("weight", [0, 10, 50])
+async def test_a_silent_dashboard_of_the_active_cluster_skips_no_step(weight: int) -> None:
+    harness, traffic = await an_upgrade(GATED)
+    blue, green = harness.active, harness.pending
+    if weight:
+        await at_weight(harness, weight)
+    harness.serve.head(f"{blue}-head-svc").behaviour = "silent"
+    await harness.until(lambda: harness.weights.get(green) == 100, seconds=120)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+    assert traffic.sent[green] > 200
+
+
+async def test_a_bad_version_is_taken_back_to_an_active_cluster_with_a_silent_dashboard() -> None:
+    harness, traffic = await an_upgrade(GATED)
+    blue, green = harness.active, harness.pending
+    await at_weight(harness, 10)
+    harness.serve.head(f"{blue}-head-svc").behaviour = "silent"
+    await harness.run(5)
+    traffic.failing[green] = 0.2
+    await harness.until(lambda: harness.weights.get(blue) == 100, seconds=60)
+    await harness.run(30)
+    assert harness.weights[blue] == 100, "a failed version gets no traffic for the silence of a dashboard"
+    assert max(each or 0 for each in moves(harness)) == 10
+
+
+async def test_an_active_cluster_without_ready_endpoints_leaves_all_traffic_whatever_the_steps() -> None:
+    harness, _ = await an_upgrade(GATED)
+    blue, green = harness.active, harness.pending
+    await at_weight(harness, 10)
+    harness.kube.set_status(POD, NAMESPACE, f"{blue}-worker", {"phase": "Failed"})
+    await harness.until(lambda: harness.weights.get(green) == 100, seconds=5)
 
 
 PREVIEW: Json = {"preview": {"service": True, "header": {"name": "x-raybus-version", "value": "next"}}}

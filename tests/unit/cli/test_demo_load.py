@@ -24,5 +24,6 @@ def test_the_pod_gets_the_arguments_of_the_run_and_nothing_else_changes() -> Non
     arguments = after[1]["spec"]["containers"][0].pop("args")
     before[1]["spec"]["containers"][0].pop("args")
     assert after[1] == before[1]
-    expected = ("--url", "http://here/", "--rate", "40.0", "--think", "5-20", "--retry", "none", "--seconds", "600.0")
+    expected = ("--url", "http://here/", "--rate", "40.0", "--think", "5-20", "--think-every", "2.0")
+    expected += ("--retry", "none", "--seconds", "600.0")
     assert arguments == list(expected)

@@ -204,6 +204,8 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity(views, sides, direction)
+    if observed.policy is not None and observed.policy.steps:
+        sides = health.trusted(active, sides[0]), sides[1]
     policy = options.policy(observed, controls, direction)
     progression: Progression | None = None
     if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:

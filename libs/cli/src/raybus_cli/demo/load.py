@@ -14,6 +14,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Short requests a second."""
     think: str = "8"
     """Seconds that a slow request takes: `8`, or a range such as `5-20`."""
+    think_every: float = 2.0
+    """Seconds between slow requests."""
     retry: str = "standard"
     """`none`: nothing is ever sent a second time."""
     seconds: float = 600.0
@@ -26,6 +28,8 @@ def manifest(text: str, load: Load) -> str:
     for document in documents:
         if document["kind"] == "Pod":
             given = msgspec.structs.asdict(load)
-            arguments = [argument for name, value in given.items() for argument in (f"--{name}", str(value))]
+            arguments = [
+                argument for name, value in given.items() for argument in (f"--{name.replace('_', '-')}", str(value))
+            ]
             document["spec"]["containers"][0]["args"] = arguments
     return yaml.safe_dump_all(documents, sort_keys=False)

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.policies]
 
 SCRIPTS: Final = Path(__file__).parent / "versions"
 FIGURES: Final = Path(__file__).parents[2] / "build" / "policies.txt"
-RATE: Final = 60.0
+RATE: Final = 50.0
 GOOD: Final = int(os.environ.get("GOOD", "20"))
 BUCKETS: Final = ",".join(map(str, (*range(10, 210, 10), 225, 250, 275, 300, 350, 400, 500, 750, 1000, 2000, 5000)))
 """Milliseconds; Serve's own buckets around the application's 80 ms are 50 and 100."""

@@ -15,6 +15,7 @@ from support.fakes.kube import Request
 
 CANARY: Json = {"steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]}
 GATED: Json = {**CANARY, "gates": [{"metric": "errorRate", "max": "1%", "minRequests": 100}]}
+GROWTH: Json = {"metric": "errorRate", "maxIncrease": "30%", "minRequests": 100}
 FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
 AT = "2026-01-01T12:00:00Z"
 WHOLE_SURGE = a_strategy(surge=100, step=100, interval=1)
@@ -305,6 +306,42 @@ async def test_errors_that_begin_during_the_bake_roll_back() -> None:
     traffic.failing[green] = 0.3
     await harness.until(lambda: harness.weights.get(blue) == 100, seconds=30)
     await harness.until(lambda: harness.is_complete() and harness.active == blue, seconds=60)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_gate_by_growth_holds_without_traffic_of_the_active_cluster_and_lets_a_good_version_be_promoted(
+    *, is_killed: bool
+) -> None:
+    harness, _ = await an_upgrade({**CANARY, "gates": [GROWTH], "bake": "60s"})
+    green = harness.pending
+    await at_weight(harness, 100, seconds=200)
+    if is_killed:
+        harness.restart()
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_gate_by_growth_takes_a_version_back_that_fails_during_the_bake(*, is_killed: bool) -> None:
+    harness, traffic = await an_upgrade({**CANARY, "gates": [GROWTH], "bake": "300s"})
+    blue, green = harness.active, harness.pending
+    await at_weight(harness, 100, seconds=200)
+    if is_killed:
+        harness.restart()
+        await harness.run(20)
+    traffic.failing[green] = 0.3
+    await harness.until(lambda: harness.weights.get(blue) == 100, seconds=40)
+
+
+async def test_errors_that_begin_late_in_a_long_bake_are_not_hidden_by_the_requests_before_them() -> None:
+    harness, traffic = await an_upgrade({**GATED, "bake": "2h"})
+    blue, green = harness.active, harness.pending
+    traffic.rate = 1000
+    await at_weight(harness, 100, seconds=200)
+    await harness.run(400)
+    traffic.failing[green] = 0.05
+    began = harness.clock.monotonic()
+    await harness.until(lambda: harness.weights.get(blue) == 100, seconds=60)
+    assert harness.clock.monotonic() - began < 30, "with the whole bake as one window it takes 100 s"
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,8 @@ class Observer:
             warm_up = await self._warm_ups.of(meta.uid, proxies, policy.warm_up)
         if policy.gates and (share.weight > 0 or observed.mirror_route is not None):
             exporters = (self._nodes(each, "metrics", ports.METRICS) for each in (active, pending))
-            window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at)
+            is_whole = share.weight == WHOLE
+            window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
         return msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
 
     def _nodes(self, view: ClusterView, name: str, default: int) -> dict[str, Target]:

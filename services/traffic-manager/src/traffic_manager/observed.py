@@ -37,11 +37,22 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas when the cluster carried all of the traffic last."""
 
 
+class RecentWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests that both clusters of an upgrade answered since a moment within the step."""
+
+    number: int
+    """How many windows began within the step until then: the later ones have less of the probability of a false alarm."""
+    active: Sample
+    pending: Sample
+
+
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it."""
 
     active: Sample
+    """Those of the step before, where all traffic has moved."""
     pending: Sample
+    recent: tuple[RecentWindow, ...] = ()
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):

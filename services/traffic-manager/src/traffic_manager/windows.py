@@ -3,6 +3,12 @@
 Serve's proxies count them, and each node of Ray exports its counters every 10 s. They are read in the background, so that a node which does
 not answer delays no decision about health. What was read is forgotten with the process: then a window begins anew, and the gates wait
 for as many requests again.
+
+In a long step or bake the requests before an error would hide it, so another window begins each minute, and the last few of them are kept
+beside that of the whole step.
+
+Once all traffic has moved, the active cluster answers nothing. Then the comparison is with its requests of the step before; after a
+restart, with all that its nodes have counted.
 """
 
 import asyncio
@@ -19,7 +25,7 @@ from common.ray.dashboard import Target
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
-from traffic_manager.observed import Window
+from traffic_manager.observed import RecentWindow, Window
 
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
@@ -27,6 +33,10 @@ MOST_NODES: Final = 256
 """Nodes of a cluster that are read; their requests are a sample of all."""
 AT_ONCE: Final = 16
 REMEMBERED: Final = 1024
+RESTARTED_EVERY: Final = 60.0
+"""Seconds between the starts of two windows within a step."""
+MOST_RECENT: Final = 5
+"""Windows within a step that are judged beside its own; a regression that takes longer to show is left to that one."""
 
 Nodes = Mapping[str, Target]
 """By the uid of the pod."""
@@ -39,14 +49,24 @@ class _Cluster(msgspec.Struct):
     """The counters of each node at its last read."""
     answered: Sample = msgspec.field(default_factory=dict[str, request_metrics.Requests])
 
-    def add(self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool) -> None:
+    def add(self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, is_over: bool) -> None:
         """Count what was answered since the last read, unless the weights changed meanwhile.
 
-        Of a node that was never read before, nothing is known to be new.
+        Of a node that was never read before, nothing is known to be new; of a cluster that answers nothing any more, all is counted.
         """
-        new = (request_metrics.difference(each, self.last[uid]) for uid, each in read.items() if uid in self.last)
+        new = [request_metrics.difference(each, self.last[uid]) for uid, each in read.items() if uid in self.last]
+        if is_over and not self.last:
+            new = [*read.values()]
         self.answered = {} if is_new else request_metrics.total((self.answered, *new))
         self.last = {uid: each for uid, each in {**self.last, **read}.items() if uid in nodes}
+
+
+class _Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """The start of a window within a step: what both clusters had answered until then."""
+
+    number: int
+    active: Sample
+    pending: Sample
 
 
 class _Upgrade(msgspec.Struct):
@@ -55,10 +75,34 @@ class _Upgrade(msgspec.Struct):
     active: _Cluster = msgspec.field(default_factory=_Cluster)
     pending: _Cluster = msgspec.field(default_factory=_Cluster)
     moved_at: datetime | None = None
+    is_whole: bool = False
+    """Whether all traffic has moved to the pending cluster."""
     is_read: bool = False
     """Whether anything was read since the weights last changed."""
+    restarted_at: float | None = None
+    """When the last window within the step began, or the step's own."""
+    marks: list[_Mark] = msgspec.field(default_factory=list[_Mark])
+    recent: tuple[RecentWindow, ...] = ()
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
+
+    def restart(self, now: float) -> None:
+        """Compute the windows within the step, and begin the next one when it is due."""
+        active, pending = self.active.answered, self.pending.answered
+        self.recent = tuple(
+            RecentWindow(
+                number=each.number,
+                active=active if self.is_whole else request_metrics.difference(active, each.active),
+                pending=request_metrics.difference(pending, each.pending),
+            )
+            for each in self.marks
+        )
+        if self.restarted_at is None:
+            self.restarted_at = now
+        elif now - self.restarted_at >= RESTARTED_EVERY:
+            number = self.marks[-1].number + 1 if self.marks else 1
+            self.marks = [*self.marks, _Mark(number=number, active=active, pending=pending)][-MOST_RECENT:]
+            self.restarted_at = now
 
 
 class Windows:
@@ -71,20 +115,26 @@ class Windows:
         self._upgrades: OrderedDict[str, _Upgrade] = OrderedDict()
         """By the uid of the pending cluster."""
 
-    async def of(self, uid: str, active: Nodes, pending: Nodes, *, moved_at: datetime | None) -> Window | None:
+    async def of(
+        self, uid: str, active: Nodes, pending: Nodes, *, moved_at: datetime | None, is_whole: bool = False
+    ) -> Window | None:
         """Return what is known of an upgrade, by the uid of its pending cluster, and of its weights, which changed at `moved_at`; and read on."""
         held = self._upgrades.setdefault(uid, _Upgrade())
         self._upgrades.move_to_end(uid)
         while len(self._upgrades) > REMEMBERED:
             self.forget(next(iter(self._upgrades)))
         if held.moved_at != moved_at:
-            held.moved_at, held.is_read = moved_at, False
-            held.active.answered, held.pending.answered = {}, {}
+            held.moved_at, held.is_whole, held.is_read = moved_at, is_whole, False
+            held.restarted_at, held.marks, held.recent, held.pending.answered = None, [], (), {}
+            if not is_whole:
+                held.active.answered = {}
         is_idle = held.task is None or held.task.done()
         if is_idle and (held.read_at is None or self._clock.monotonic() - held.read_at >= AGE):
             held.read_at = self._clock.monotonic()
             held.task = await self._background.start(self._read(held, active, pending))
-        return Window(active=held.active.answered, pending=held.pending.answered) if held.is_read else None
+        if not held.is_read:
+            return None
+        return Window(active=held.active.answered, pending=held.pending.answered, recent=held.recent)
 
     def forget(self, uid: str) -> None:
         """Drop what is known of an upgrade."""
@@ -96,8 +146,11 @@ class Windows:
         moved_at = held.moved_at
         for cluster, nodes in ((held.pending, pending), (held.active, active)):
             read = await self._samples(sorted(nodes.items())[:MOST_NODES])
-            cluster.add(read, nodes=nodes, is_new=held.moved_at != moved_at)
-        held.is_read = held.is_read or held.moved_at == moved_at
+            is_over = cluster is held.active and held.is_whole
+            cluster.add(read, nodes=nodes, is_new=held.moved_at != moved_at and not is_over, is_over=is_over)
+        if held.moved_at == moved_at:
+            held.is_read = True
+            held.restart(self._clock.monotonic())
 
     async def _samples(self, nodes: Sequence[tuple[str, Target]]) -> dict[str, Sample]:
         found: dict[str, Sample] = {}

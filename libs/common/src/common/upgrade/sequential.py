@@ -33,9 +33,16 @@ def evidence(beyond: int, total: int, allowed: float) -> float:
 
 def log_ratio(count: int, total: int, rate: float, weights: tuple[float, float]) -> float:
     """Return the logarithm of the ratio of the mixture's likelihood to that of a rate between 0 and 1."""
+    return _log_mixture(count, total, weights) - _log_likelihood(count, total, rate)
+
+
+def _log_mixture(count: int, total: int, weights: tuple[float, float]) -> float:
     a, b = weights
-    mixture = _log_beta(a + count, b + total - count) - _log_beta(a, b)
-    return mixture - count * math.log(rate) - (total - count) * math.log1p(-rate)
+    return _log_beta(a + count, b + total - count) - _log_beta(a, b)
+
+
+def _log_likelihood(count: int, total: int, rate: float) -> float:
+    return count * math.log(rate) + (total - count) * math.log1p(-rate)
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -45,9 +52,10 @@ def _log_beta(a: float, b: float) -> float:
 def highest_rate(count: int, total: int, alpha: float) -> float:
     """Return the highest rate that the observed count does not exclude."""
     low, high = count / total, 1.0
+    least = _log_mixture(count, total, _OF_BOUNDS) + math.log(alpha)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        is_excluded = middle >= 1 or log_ratio(count, total, middle, _OF_BOUNDS) > -math.log(alpha)
+        is_excluded = middle >= 1 or _log_likelihood(count, total, middle) < least
         low, high = (low, middle) if is_excluded else (middle, high)
     return high
 

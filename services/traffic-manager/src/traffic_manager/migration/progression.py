@@ -7,21 +7,20 @@ failure is recorded in that same write, for what was observed is forgotten with 
 A weight between two steps, where capacity allowed no more, is no step: nothing is held or judged there.
 """
 
-from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 
 import msgspec
 
 from common import untrusted
 from common.annotation_record import LONGEST
-from common.ray.request_metrics import Sample
 from common.upgrade import gates, traffic_record, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Controls, Policy
 from common.upgrade.gates import Outcome, Result
-from common.upgrade.policy import OnFailure, UpgradePolicy
+from common.upgrade.policy import Gate, OnFailure, UpgradePolicy
 from traffic_manager.migration.state import Side
-from traffic_manager.observed import Observed, RecentWindow, Window
+from traffic_manager.observed import Observed, Window
 from traffic_manager.resources import gateway_api
 
 
@@ -92,14 +91,10 @@ def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement
     """Return what the gates came to since the weight last changed; mirrored requests may fail one, and pass none."""
     if not found.gates or (weight == 0 and window is None):
         return Judgement()
-    none: Sample = {}
-    active, pending = (none, none) if window is None else (window.active, window.pending)
+    seen = window or Window(active={}, pending={})
     steps = max(1, len(found.steps)) + (found.mirror is not None)
-    results = tuple(gates.evaluate(each, active, pending, windows=2 * steps) for each in found.gates)
-    recent = () if window is None else window.recent
-    failed = next(
-        (each.text for each in (*results, *_recent(found, recent, steps)) if each.outcome is Outcome.FAIL), None
-    )
+    results = tuple(_result(each, seen, steps) for each in found.gates)
+    failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
     unknown = [each for each in results if each.outcome is Outcome.INCONCLUSIVE]
     step = upgrade_policy.step_at(found, weight)
     is_between = weight == 0 or (found.steps and (step is None or step.weight != weight))
@@ -109,15 +104,23 @@ def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement
     return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown), results=results)
 
 
-def _recent(found: UpgradePolicy, recent: Sequence[RecentWindow], steps: int) -> Iterator[Result]:
-    """Yield the results of the windows that began within the step.
+def _result(gate: Gate, window: Window, steps: int) -> Result:
+    """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
+    whole = gates.evaluate(gate, window.active, window.pending, windows=windows_of(steps))
+    recent = (
+        gates.evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number))
+        for each in window.recent
+    )
+    return next((each for each in chain([whole], recent) if each.outcome is Outcome.FAIL), whole)
 
-    Any number of them may begin. The step's own window has one half of its probability of a false alarm, and of the other half the
-    n-th of these has 1 / (n (n + 1)): together that is no more than one half.
+
+def windows_of(steps: int, number: int | None = None) -> int:
+    """Return as one of how many windows of an upgrade a step's own counts, or the n-th within the step.
+
+    Any number of them may begin within a step. The step's own has one half of its probability of a false alarm, and of the other half
+    the n-th has 1 / (n (n + 1)): together that is no more than one half.
     """
-    for each in recent:
-        windows = 2 * steps * each.number * (each.number + 1)
-        yield from (gates.evaluate(gate, each.active, each.pending, windows=windows) for gate in found.gates)
+    return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
 def _failed_warm_up(observed: Observed, weight: int) -> str | None:

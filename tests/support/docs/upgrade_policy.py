@@ -45,6 +45,10 @@ limit and chance is excluded as the cause. Otherwise it is inconclusive; no requ
 - The statistics are valid at any time, so raybus may evaluate a gate each second. An upgrade to an equal version fails by its gates with a
   probability of at most 1 %. Of 2 % errors with 1 % allowed, a failure needs 1,500 requests in the middle and at most 7,000 in the tests; of
   a p95 that grew by 137 % with 30 % allowed, 430 and 2,500.
+- Requests count since the weight last changed, and in a long step or bake also since each of the last five full minutes: many good requests do not
+  hide errors that begin late.
+- A gate with `maxIncrease` compares with the requests that the active cluster answers at the same time; once all traffic has moved, with those of the
+  step before.
 - A gate with `maxIncrease` needs enough requests of the active cluster: at least `minRequests`, and for a quantile about 100 (p90), 200 (p95)
   or 1,200 (p99).
 - Durations are known by bucket of Serve's histograms. A limit within a wide bucket is as exact as the bucket: with `max`, choose a bound of a bucket.

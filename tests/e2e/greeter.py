@@ -167,6 +167,7 @@ class Greeter:
         if isinstance(self._options, Options) and self._options.is_head_only:
             config["workerGroupSpecs"] = []
             config["headGroupSpec"]["rayStartParams"]["num-cpus"] = "1"
+            spec["rayClusterDeletionDelaySeconds"] = 2
         for group in (config["headGroupSpec"], *config["workerGroupSpecs"]):
             self._configure(group["template"]["spec"]["containers"][0], version)
         if isinstance(self._options, Options) and self._options.takes_grpc:

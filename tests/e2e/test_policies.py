@@ -137,7 +137,9 @@ def _now() -> float:
 # --- the machine -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_new_cluster_takes_from_the_one_that_serves(rig: Rig, service: Greeter, table: Table) -> None:
+async def test_p99_before_and_during_an_upgrade_and_beside_an_idle_cluster(
+    rig: Rig, service: Greeter, table: Table
+) -> None:
     async with service.followed() as history, _under_noise(service) as answers:
         marks = {"before": _now()}
         await asyncio.sleep(15)
@@ -236,15 +238,15 @@ def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
 # --- good versions -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(1, GOOD + 1))
-async def test_a_good_version_is_promoted(service: Greeter, table: Table, number: int) -> None:
+async def test_good_versions_are_promoted(service: Greeter, table: Table) -> None:
     async with service.followed() as history, _under_noise(service) as answers:
-        old = await service.upgrade(_with())
-        await service.wait("promotion", lambda state: bool(state.active) and state.active != old, within=240)
-        new = (await service.state()).active
-        await service.wait_for_promotion(old)
+        for number in range(1, GOOD + 1):
+            before = len(answers)
+            old = await service.upgrade(_with())
+            await service.wait("promotion", lambda state, old=old: bool(state.active) and state.active != old)
+            new = await service.wait_for_promotion(old)
+            _promoted(service, table, f"a good version, {number}", answers[before:], new)
     assert history
-    _promoted(service, table, f"a good version, {number}", answers, new)
 
 
 def _promoted(service: Greeter, table: Table, name: str, answers: list[Answer], new: str) -> None:

@@ -246,10 +246,15 @@ class Greeter:
 
     async def wait_for_promotion(self, old: str, *, within: float = 240) -> str:
         """Wait until another cluster serves and the old one and its pods are gone; return the new one's name."""
-        await self.wait("another cluster serving", lambda state: _has_moved(state, old), within=within)
+        await self.wait_for_another(old, within=within)
         await self.wait("the old cluster going", lambda state: _is_gone(state, old), within=within)
-        self.version = self._last
         return (await self.state()).active
+
+    async def wait_for_another(self, old: str, *, within: float = 240) -> str:
+        """Wait until another cluster serves, while the old one may still drain; return the new one's name."""
+        state = await self.wait("another cluster serving", lambda state: _has_moved(state, old), within=within)
+        self.version = self._last
+        return state.active
 
     async def wait_for_return(self, old: str, *, within: float = 240) -> None:
         """Wait until only the old cluster is there, and serves."""

@@ -235,53 +235,46 @@ def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
     )
 
 
-# --- good versions -----------------------------------------------------------------------------------------------------
+# --- good versions, and streams that outlive them ----------------------------------------------------------------------
 
 
-async def test_good_versions_are_promoted(service: Greeter, table: Table) -> None:
-    async with service.followed() as history, _under_noise(service) as answers:
+async def test_good_versions_are_promoted_and_a_bake_is_taken_back_and_no_stream_is_cut(
+    service: Greeter, table: Table
+) -> None:
+    async with service.followed() as history, _under_noise(service, think_every=6) as answers:
         for number in range(1, GOOD + 1):
             before = len(answers)
-            old = await service.upgrade(_with())
-            await service.wait("promotion", lambda state, old=old: bool(state.active) and state.active != old)
-            new = await service.wait_for_promotion(old)
+            new = await service.wait_for_another(await service.upgrade(_with()))
             _promoted(service, table, f"a good version, {number}", answers[before:], new)
+        before = len(answers)
+        old = await service.upgrade(_with("baking"))
+        await service.wait_for_share(100)
+        pending, reverted = (await service.state()).pending, _now()
+        await service.revert(_with("baking"))
+        await eventually(lambda: _taken_back_at(service, pending), within=60, what="weight 0")
+        back = _taken_back_at(service, pending)
+        assert back is not None
+        table.note(f"rollback during the bake: weight 0 in the route {back - reverted:.2f} s after the decision")
+        await service.wait("the rollback", lambda state: state.active == old and not state.pending)
+        await eventually(lambda: answers[-1].at > reverted + 205, within=300, what="the end of streams")
     assert history
+    streams = [each for each in answers if each.think]
+    longest = max(each.think for each in streams)
+    cut = sum(each.failed for each in streams)
+    table.note(f"streams of 60 to {longest:.0f} s: {len(streams)} ended, {cut} cut")
+    _promoted(service, table, "bake and rollback under streams", answers[before:], pending)
+    assert longest > 100
+
+
+def _taken_back_at(service: Greeter, cluster: str) -> float | None:
+    return version_cases.taken_back_at(service.moves, cluster)
 
 
 def _promoted(service: Greeter, table: Table, name: str, answers: list[Answer], new: str) -> None:
-    """Note a version that was promoted, and expect that it harmed nothing."""
+    """Note a version that was good, and expect that it harmed nothing."""
     failed = [each for each in answers if each.failed]
     weight = version_cases.largest_weight(service.moves, new)
     of_new = sum(each.version == str(service.version) for each in answers)
-    table.add(
-        Outcome(name=name, end="promoted", weight=weight, requests=len(answers), harmed=len(failed), of_new=of_new)
-    )
+    end = "promoted" if "rollback" not in name else "reverted"
+    table.add(Outcome(name=name, end=end, weight=weight, requests=len(answers), harmed=len(failed), of_new=of_new))
     assert failed == [], "\n".join(map(str, failed[:40]))
-
-
-# --- streams -----------------------------------------------------------------------------------------------------------
-
-
-async def test_streams_of_minutes_outlive_upgrade_bake_and_rollback(service: Greeter, table: Table) -> None:
-    options = _with("baking")
-    async with service.followed() as history, _under_noise(service, think_every=4) as answers:
-        old = await service.upgrade(options)
-        await service.wait_for_promotion(old, within=500)
-        new = (await service.state()).active
-        old = await service.upgrade(options)
-        await service.wait_for_share(100)
-        pending, reverted = (await service.state()).pending, _now()
-        await service.revert(options)
-        await eventually(
-            lambda: version_cases.taken_back_at(service.moves, pending) is not None, within=60, what="weight 0"
-        )
-        back = version_cases.taken_back_at(service.moves, pending)
-        assert back is not None
-        table.note(f"rollback during the bake: weight 0 in the route {back - reverted:.2f} s after the decision")
-        await service.wait_for_return(old, within=500)
-        whole = [each for each in answers if each.think]
-    assert history
-    assert max(each.think for each in whole) > 100
-    table.note(f"streams of 60 to 200 s: {len(whole)} ended, {sum(each.failed for each in whole)} cut")
-    _promoted(service, table, "upgrade, bake and rollback with streams", answers, new)

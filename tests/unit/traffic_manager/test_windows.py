@@ -20,6 +20,8 @@ class Nodes:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.counts = {"active": 0, "pending": 0}
+        self.moves: tuple[datetime, bool] | None = None
+        """The change of the weights that happens while the nodes are read."""
         self.restart()
 
     def restart(self) -> None:
@@ -27,6 +29,9 @@ class Nodes:
         self.windows = Windows(cast("Any", self), Background(), self.clock)
 
     async def metrics(self, _node: Target, uid: str) -> bytes:
+        if self.moves is not None:
+            (moved_at, is_whole), self.moves = self.moves, None
+            assert await self.read(moved_at, is_whole=is_whole, seconds=0) is None
         count = self.counts[uid]
         return f'ray_serve_num_http_requests_total{{application="a",route="/",status_code="200"}} {count}\n'.encode()
 
@@ -90,6 +95,45 @@ async def test_after_a_restart_they_are_all_that_the_active_cluster_has_counted(
     await nodes.read(FIRST, is_whole=True)
     nodes.answer(1, 80)
     assert totals(await nodes.read(FIRST, is_whole=True)) == (5001, 80)
+
+
+async def test_what_was_read_while_the_weights_changed_belongs_to_neither_step() -> None:
+    nodes = Nodes()
+    await nodes.read(FIRST)
+    nodes.answer(90, 10)
+    nodes.moves = (SECOND, False)
+    assert await nodes.read(FIRST) is None
+    nodes.answer(50, 50)
+    assert totals(await nodes.read(SECOND)) == (50, 50)
+
+
+async def test_of_the_active_cluster_it_counts_where_all_traffic_moved() -> None:
+    nodes = Nodes()
+    await nodes.read(FIRST)
+    nodes.answer(200, 200)
+    await nodes.read(FIRST)
+    nodes.answer(90, 10)
+    nodes.moves = (SECOND, True)
+    assert await nodes.read(FIRST) is None
+    nodes.answer(0, 50)
+    assert totals(await nodes.read(SECOND, is_whole=True)) == (290, 50)
+
+
+async def test_nodes_are_read_again_after_their_age() -> None:
+    nodes = Nodes()
+    await nodes.read(FIRST)
+    nodes.answer(90, 10)
+    assert totals(await nodes.read(FIRST, seconds=windows.AGE - 0.1)) == (0, 0)
+    assert totals(await nodes.read(FIRST, seconds=0.1)) == (90, 10)
+
+
+async def test_what_is_forgotten_begins_again() -> None:
+    nodes = Nodes()
+    await nodes.read(FIRST)
+    nodes.answer(90, 10)
+    nodes.windows.forget("upgrade")
+    nodes.windows.forget("another")
+    assert totals(await nodes.read(FIRST)) == (0, 0)
 
 
 async def test_a_window_begins_each_minute_and_the_last_ones_are_kept() -> None:

@@ -15,6 +15,11 @@ OTHER = "ray_node_cpu_count 2.0\n"
         ("series add up", f'{HTTP}{{node_id="a"}} 1.0\n{HTTP}{{node_id="b"}} 2.0\n', 3),
         ("gRPC counts too", f"{HTTP} 1.0\nray_serve_num_ongoing_grpc_requests 2.0\n", 3),
         ("a proxy that never had a request", OTHER, 0),
+        (
+            "a proxy with long streams alone, of which Ray dropped the line",
+            "ray_serve_replica_processing_queries 6.0\n",
+            6,
+        ),
         ("other names that begin alike", f"{HTTP}_total 7.0\n{OTHER}", 0),
         ("comments", f"# HELP {HTTP} The number.\n# TYPE {HTTP} gauge\n{OTHER}", 0),
         ("a label with a brace", f'{HTTP}{{path="/{{x}}"}} 4.0\n', 4),
@@ -54,6 +59,14 @@ REPLICAS = "ray_serve_replica_processing_queries"
 def test_count_behind_ha_proxy(why: str, text: str, expected: int | None) -> None:
     found = ongoing.count(text.encode())
     assert (found.requests if found is not None else None) == expected, why
+
+
+def test_streams_count_by_their_replica_where_the_proxy_of_another_node_reports_nothing_any_more() -> None:
+    head, worker = ongoing.count(OTHER.encode()), ongoing.count(f"{HTTP} 0.0\n{REPLICAS} 3.0\n".encode())
+    assert head is not None
+    assert worker is not None
+    assert worker.requests == 0
+    assert ongoing.total([head, worker]).requests == 3
 
 
 def test_a_request_counts_once_though_its_proxy_and_its_replica_are_on_different_nodes() -> None:

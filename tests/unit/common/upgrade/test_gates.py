@@ -113,7 +113,28 @@ def test_where_no_error_is_allowed_the_first_one_fails_and_where_all_are_none_do
         (
             errors(10, 1000),
             errors(3, 100),
-            (Outcome.PASS, "errorRate: 3 of 100 requests failed (3%), at most 4.28% allowed (30% above the active cluster's, which is at most 3.29%)"),
+            (
+                Outcome.INCONCLUSIVE,
+                "errorRate: 3 of 100 requests failed (3%), at most 4.28% allowed (30% above the active cluster's, which is at most 3.29%); too few requests to exclude chance above 1.3%",
+            ),
+        ),
+        (
+            errors(10, 1000),
+            errors(1, 100),
+            (Outcome.PASS, "errorRate: 1 of 100 requests failed (1%), at most 4.28% allowed (30% above the active cluster's, which is at most 3.29%)"),
+        ),
+        (
+            errors(10, 1000),
+            errors(6, 100),
+            (
+                Outcome.INCONCLUSIVE,
+                "errorRate: 6 of 100 requests failed (6%), at most 4.28% allowed (30% above the active cluster's, which is at most 3.29%); too few requests to exclude chance",
+            ),
+        ),
+        (
+            errors(0, 1000),
+            errors(1, 1000),
+            (Outcome.PASS, "errorRate: 1 of 1000 requests failed (0.1%), at most 1.5% allowed (30% above the active cluster's, which is at most 1.16%)"),
         ),
         (
             errors(10, 1000),
@@ -226,6 +247,16 @@ def test_beyond_the_last_bound_nothing_is_known() -> None:
 )  # fmt: skip
 def test_a_latency_against_the_active_cluster(active: Sample, pending: Sample, expected: tuple[Outcome, str]) -> None:
     assert outcome(LATENCY_GROWTH, active, pending) == expected
+
+
+def test_within_a_loose_bound_of_few_requests_a_gate_by_growth_does_not_pass() -> None:
+    active, slower = latencies((100, 240), (200, 13)), latencies((200, 108), (300, 12))
+    found = evaluate(LATENCY_GROWTH, active, slower)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.limit is not None
+    assert found.value is not None
+    assert found.value <= found.limit, "it is not above the bound, either"
+    assert found.text.endswith("; too few requests to exclude chance above 133ms")
 
 
 def test_of_a_limit_within_a_bucket_the_requests_above_it_are_interpolated() -> None:
@@ -432,6 +463,30 @@ def test_a_worse_version_is_caught_within_so_many_requests(gate: Gate, change: C
     step = 20 if within > 100 else 1
     found = [requests_until_a_failure(seed, [gate], change, seconds=within // step, rate=step) for seed in range(25)]
     assert None not in found
+
+
+@pytest.mark.parametrize("gate", [LATENCY_GROWTH, RATE_GROWTH])
+def test_at_no_moment_a_much_worse_version_passes_by_growth_and_an_equal_one_soon_does(gate: Gate) -> None:
+    worse, equal = (
+        [first_pass(seed, gate, each) for seed in range(25)]
+        for each in (Change(slower=2.37, more_errors=0.05), Change())
+    )
+    assert sum(each is not None for each in worse) <= 1
+    assert sum(each is not None and each <= 300 for each in equal) >= 20
+
+
+def first_pass(seed: int, gate: Gate, change: Change) -> int | None:
+    """Return the pending cluster's requests until the gate passes, at 10 percent of the traffic; None before it fails or 600 were answered."""
+    rng = random.Random(seed)
+    active = Version(rng, median=0.08, errors=0.01)
+    pending = Version(rng, median=0.08 * change.slower, errors=0.01 + change.more_errors)
+    for _ in range(120):
+        active.serve(45)
+        pending.serve(5)
+        outcome = evaluate(gate, active.sample(), pending.sample()).outcome
+        if outcome is not Outcome.INCONCLUSIVE:
+            return pending.total if outcome is Outcome.PASS else None
+    return None
 
 
 EQUAL = (

@@ -1,7 +1,8 @@
 """Requests in flight at a node's Serve proxy, from the metrics that Ray exports for the node.
 
 Serve's REST API does not report it. Names checked against Ray 2.60: `ray_serve_num_ongoing_http_requests` and its gRPC sibling.
-A proxy of Serve's own that never had a request exports no such line.
+A proxy sets that number when a request begins or ends, and Ray drops a number that was not set for 20 s. So a proxy without the line had
+no request for a while, or holds long streams alone; their replicas report them all the time.
 
 Where HAProxy is the proxy, that line counts the requests of HAProxy's newest process. A draining process continues with older
 requests and reports none of them, but the replicas that work on them do.
@@ -41,11 +42,13 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
     has_ha_proxy: bool = False
     has_older: bool = False
     """Whether a HAProxy process that drains may work on requests of its own."""
+    lacks_proxy: bool = False
+    """Whether a proxy reports no number, so that what it holds is known of replicas alone."""
 
     @property
     def requests(self) -> int:
         """Return how many requests of clients are in flight; with calls between deployments it may be fewer than that."""
-        return max(self.proxies, self.replicas) if self.has_older else self.proxies
+        return max(self.proxies, self.replicas) if self.has_older or self.lacks_proxy else self.proxies
 
 
 def total(counts: Sequence[Ongoing]) -> Ongoing:
@@ -55,6 +58,7 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
         replicas=sum(each.replicas for each in counts),
         has_ha_proxy=any(each.has_ha_proxy for each in counts),
         has_older=any(each.has_older for each in counts),
+        lacks_proxy=any(each.lacks_proxy for each in counts),
     )
 
 
@@ -92,6 +96,7 @@ def count(exposition: bytes) -> Ongoing | None:
         replicas=math.ceil(totals[1]),
         has_ha_proxy=bool(processes),
         has_older=math.ceil(totals[2]) > 1,
+        lacks_proxy=not proxies,
     )
 
 

@@ -5,6 +5,9 @@ A gate is evaluated each second, and an upgrade ends at the first failure, so th
 growth needs an upper bound of the active cluster's value that holds at any time, too; the bound and the comparison have half of it each. The
 window begins with each step and grows: the requests of earlier steps would hide errors that begin late.
 
+With few requests the bound is loose, and within it is not good yet: a gate by growth passes by the value that was observed of the active
+cluster, not by its bound. One error alone is no rate.
+
 Durations are only known by bucket. A quantile is interpolated within its bucket. Against the active cluster the requests above the limit
 are, too: both clusters have the same buckets, so equal versions stay equal. Against an absolute limit only those count that are
 certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS sets the bounds.
@@ -55,6 +58,8 @@ class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     """What a gate allows."""
 
     value: float
+    passes: float | None = None
+    """The limit by the observed value of the active cluster, within which the gate passes; None where `value` is that."""
     reason: str = ""
     awaits: str | None = None
     """What is missing of the active cluster; then the value is none."""
@@ -129,14 +134,15 @@ def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]
         return Outcome.FAIL, measure.text
     if value is None or measure.requests < gate.min_requests:
         return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
-    if value <= limit.value:
+    if value <= (limit.value if limit.passes is None else limit.passes):
         return Outcome.PASS, measure.text
-    return Outcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance"
+    shown = "" if limit.passes is None or value > limit.value else f" above {_shown(gate, limit.passes)}"
+    return Outcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance{shown}"
 
 
 def _errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:
     requests, errors = pending.total, min(pending.errors, pending.total)
-    limit = _limit_of_errors(gate, active, alpha)
+    limit = _limit_of_errors(gate, active, pending, alpha)
     value = errors / requests if requests else None
     shown = "" if value is None else f" ({_percent(value)})"
     return _Measure(
@@ -149,13 +155,16 @@ def _errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _M
     )
 
 
-def _limit_of_errors(gate: Gate, active: Requests, alpha: float) -> _Limit:
+def _limit_of_errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Limit:
     if gate.max_increase is None:
         return _Limit(value=gate.max or 0.0)
     if active.total < gate.min_requests:
         return _Limit(value=1.0, awaits=_awaits_active(active.total, gate.min_requests))
-    bound = sequential.highest_rate(min(active.errors, active.total), active.total, alpha)
-    return _Limit(value=min(1.0, bound * (1 + gate.max_increase)), reason=_reason(gate.max_increase, _percent(bound)))
+    growth, errors = 1 + gate.max_increase, min(active.errors, active.total)
+    bound = sequential.highest_rate(errors, active.total, alpha)
+    limit, seen = min(1.0, bound * growth), errors / active.total * growth
+    passes = min(limit, max(seen, 1 / pending.total if pending.total else 0.0))
+    return _Limit(value=limit, passes=passes, reason=_reason(gate.max_increase, _percent(bound)))
 
 
 def _durations(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:
@@ -186,7 +195,8 @@ def _limit_of_durations(gate: Gate, active: Histogram, pending: Histogram, alpha
     if math.isinf(bound):
         end = _seconds(active.bounds[-1]) if active.bounds else "0s"
         return _Limit(value=math.inf, awaits=f"the active cluster's value may be above {end}, its last bucket's bound")
-    return _Limit(value=bound * (1 + gate.max_increase), reason=_reason(gate.max_increase, _seconds(bound)))
+    growth, value = 1 + gate.max_increase, _quantile(active, quantile * active.total)
+    return _Limit(value=bound * growth, passes=value * growth, reason=_reason(gate.max_increase, _seconds(bound)))
 
 
 def _awaits_active(requests: int, needed: int) -> str:
@@ -238,6 +248,10 @@ def _percent(fraction: float) -> str:
 
 def _seconds(duration: float) -> str:
     return f"{1000 * duration:.3g}ms" if duration < 1 else f"{duration:.3g}s"
+
+
+def _shown(gate: Gate, value: float) -> str:
+    return _percent(value) if gate.metric is Metric.ERROR_RATE else _seconds(value)
 
 
 def _value(histogram: Histogram, value: float | None) -> str:

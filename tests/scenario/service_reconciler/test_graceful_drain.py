@@ -139,6 +139,17 @@ async def test_behind_ha_proxy_it_waits_for_requests_that_only_the_replicas_know
     assert drain_notes(harness) == [f"RayCluster default/{old} was deleted with 2 requests in flight"]
 
 
+async def test_it_waits_for_streams_that_only_the_replicas_report_any_more() -> None:
+    harness, old = await an_upgraded_harness(
+        ongoing=Ongoing(replicas=3, lacks_proxy=True), delay=0, drain_timeout="200"
+    )
+    await harness.run(150)
+    assert old in harness.clusters
+    harness.serve.head(f"{old}-head-svc").ongoing = Ongoing(lacks_proxy=True)
+    await harness.run(20)
+    assert old not in harness.clusters
+
+
 async def test_behind_ha_proxy_numbers_settle_for_longer() -> None:
     harness, old = await an_upgraded_harness(ongoing=Ongoing(has_ha_proxy=True), delay=0)
     await harness.run(20)

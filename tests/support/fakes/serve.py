@@ -263,7 +263,7 @@ def exposition(ongoing: Ongoing) -> bytes:
     lines = [
         "# HELP ray_node_cpu_count CPUs",
         "ray_node_cpu_count 2.0",
-        f'ray_serve_num_ongoing_http_requests{{node_id="n0"}} {ongoing.proxies}.0',
+        *([] if ongoing.lacks_proxy else [f'ray_serve_num_ongoing_http_requests{{node_id="n0"}} {ongoing.proxies}.0']),
         f'ray_serve_replica_processing_queries{{node_id="n0"}} {ongoing.replicas}.0',
     ]
     processes = 1 + ongoing.has_older if ongoing.has_ha_proxy else 0

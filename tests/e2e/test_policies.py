@@ -54,6 +54,7 @@ def _steps(first: str, then: str = "5s") -> list[Json]:
 
 POLICIES: Final[dict[str, Json]] = {
     "careful": {"steps": _steps("15s"), "gates": GATES, "bake": "5s"},
+    "cautious": {"steps": [{"weight": 5, "hold": "15s"}, *_steps("15s")], "gates": GATES, "bake": "5s"},
     "patient": {"steps": _steps("80s"), "gates": GATES, "bake": "5s"},
     "timid": {"steps": [{"weight": 2, "hold": "30s"}, *_steps("15s")], "gates": GATES, "bake": "5s"},
     "baking": {"steps": _steps("5s"), "gates": GATES, "bake": "20s"},
@@ -181,7 +182,7 @@ async def _start_an_idle_cluster(rig: Rig, service: Greeter) -> None:
 # --- bad versions ------------------------------------------------------------------------------------------------------
 
 BAD: Final = {
-    "a p95 of +137 %": _with(slower=2.37),
+    "a p95 of +137 %": _with("cautious", slower=2.37),
     "2 % errors": _with("patient", errors=0.02),
     "errors after 60 s": _with("patient", errors=0.3, after=60),
     "errors on one path": _with(errors=0.5, path="/other"),
@@ -244,7 +245,7 @@ async def test_good_versions_are_promoted_and_a_bake_is_taken_back_and_no_stream
     async with service.followed() as history, _under_noise(service, think_every=6) as answers:
         for number in range(1, GOOD + 1):
             before = len(answers)
-            new = await service.wait_for_another(await service.upgrade(_with()))
+            new = await service.wait_for_another(await service.upgrade(_with()), within=480)
             _promoted(service, table, f"a good version, {number}", answers[before:], new)
         before = len(answers)
         old = await service.upgrade(_with("baking"))

@@ -9,6 +9,7 @@ from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS, STATUS, Dashboard
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
+from common.runtime.cache import Cache
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
@@ -38,9 +39,9 @@ async def deploy(dashboard: Dashboard, head: Target, config: Json) -> None:
 
 async def is_proxy_healthy(dashboard: Dashboard, pod: Pod) -> bool:
     """Check a pod's proxy once."""
-    return await ServeApi(dashboard, FakeKube(), FakeClock()).check_proxy(pod, max_age=0) == (True,)
+    return await ServeApi(dashboard, FakeKube(), Cache(), FakeClock()).check_proxy(pod, max_age=0) == (True,)
 
 
 async def ongoing_requests(dashboard: Dashboard, pod: Pod) -> Ongoing | None:
     """Read a pod's requests in flight."""
-    return await ServeApi(dashboard, FakeKube(), FakeClock()).ongoing_requests(pod)
+    return await ServeApi(dashboard, FakeKube(), Cache(), FakeClock()).ongoing_requests(pod)

@@ -64,7 +64,7 @@ def _forgets_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def steps(*args: Any, **kwargs: Any) -> Any:
         for each in honest(*args, **kwargs):
-            seen.add(each.event.id)
+            seen.add(each.id)
             if len(seen) % 2:
                 yield each
 
@@ -76,7 +76,7 @@ def _forgets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = upgrade_events.of_status
 
     def of_status(*args: Any, **kwargs: Any) -> list[Publish]:
-        return [each for each in honest(*args, **kwargs) if each.event.kind != "promoted"]
+        return [each for each in honest(*args, **kwargs) if each.data.kind != "promoted"]
 
     monkeypatch.setattr(upgrade_events, "of_status", of_status)
 
@@ -88,12 +88,11 @@ def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_status(*args: Any, **kwargs: Any) -> Iterator[Publish]:
         for each in honest(*args, **kwargs):
             count.append(1)
-            is_pause = isinstance(each.event.data, Paused)
-            yield (
-                Publish(event=msgspec.structs.replace(each.event, name=f"{each.event.name}-{len(count)}"))
-                if is_pause
-                else each
-            )
+            if isinstance(each.data, Paused):
+                data = msgspec.structs.replace(each.data, message=f"{each.data.message}-{len(count)}")
+                yield msgspec.structs.replace(each, data=data)
+            else:
+                yield each
 
     monkeypatch.setattr(upgrade_events, "of_status", of_status)
 

@@ -52,7 +52,8 @@ class Desk:
         """Publish an event; return why it is reported as lost, if it is."""
         before, observed = len(self.notes), an_upgrade()
         writer = Writer(FakeKube(), Cache(), {}, resource=RAY_SERVICE, root=observed.service)
-        assert not await self.publisher.publish(Publish(event=event), observed, writer)
+        action = Publish(data=event.data, facts=(event.data,), at=event.time)
+        assert not await self.publisher.publish(action, observed, writer)
         text = f"External consumers do not receive the upgrade's step {event.kind}: "
         return next((note.removeprefix(text) for note in self.notes[before:]), None)
 

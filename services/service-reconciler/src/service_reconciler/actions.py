@@ -1,10 +1,13 @@
 """What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`."""
 
-from common.api.meta import Condition
+from datetime import datetime
+
+from common.api.meta import Condition, ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.ray.goal_revision import Spec
 from common.runtime.actions import Action, UpdateStatus
-from common.upgrade.events import Event
+from common.upgrade import events
+from common.upgrade.events import Data, Event
 
 
 class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
@@ -42,7 +45,19 @@ class ReportPolicy(Action, frozen=True, kw_only=True):
 class Publish(Action, frozen=True, kw_only=True):
     """Publish a step of an upgrade, once in the life of a process; what follows makes it past."""
 
-    event: Event
+    data: Data
+    facts: tuple[object, ...] = ()
+    """What is durable and distinguishes the event from others of its kind in the same upgrade."""
+    at: datetime
+
+    @property
+    def id(self) -> str:
+        """Return the event's id, which is the same when it is repeated."""
+        return events.identity(self.data.upgrade, type(self.data), *self.facts)
+
+    def event(self, service: ObjectMeta) -> Event:
+        """Return the event of a RayService."""
+        return Event(namespace=service.namespace, name=service.name, id=self.id, time=self.at, data=self.data)
 
     def __str__(self) -> str:
-        return f"publish {self.event}"
+        return f"publish {self.data.kind} {self.data.upgrade.old or '-'} -> {self.data.upgrade.new}"

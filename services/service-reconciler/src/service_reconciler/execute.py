@@ -28,7 +28,6 @@ from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from service_reconciler import metrics
 from service_reconciler.actions import Publish, RecordRevision, ReportPolicy
-from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import revisions
 from service_reconciler.publisher import Publisher
@@ -43,12 +42,9 @@ UNRECORDED_LIMIT: Final = 5
 class Execution:
     """Executes the actions that are more than a write."""
 
-    def __init__(
-        self, writer: ConfigWriter, *, kube: Kube, reads: Observer, publisher: Publisher, events: EventRecorder
-    ) -> None:
+    def __init__(self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder) -> None:
         self._writer = writer
         self._kube = kube
-        self._reads = reads
         self._events = events
         self._unrecorded: dict[str, int] = {}
         """RayServices, by uid, with how often their spec could not be recorded in a row."""
@@ -62,7 +58,7 @@ class Execution:
         }
 
     async def _submit(self, action: Submit, observed: Observed, _writer: Writer) -> bool:
-        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
+        unrecorded = await self._writer.send(action)
         if unrecorded is not None:
             event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
             await self._events.record(observed.service.metadata, event)

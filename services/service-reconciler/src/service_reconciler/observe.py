@@ -21,11 +21,10 @@ from common.clock import Clock, ClockWatch
 from common.kube.client import Kube
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
 from common.ray import ongoing, owner, poll_interval, service_ports, submit
-from common.ray.config_writer import Revisions
 from common.ray.serve_api import ServeApi, address, read_ahead
-from common.ray.view import dashboard_service, head_is_ready, verify_identity
+from common.ray.view import head_is_ready
 from common.runtime.background import Background
-from common.runtime.cache import Cache, Objects
+from common.runtime.cache import Cache, Objects, Remembered
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, traffic_record, weighted_route
@@ -46,7 +45,6 @@ FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
 RECENT = 0.9
 STEADY = 4.5
-REMEMBERED = 8192
 FOREIGN_ROUTE = 2.0
 """Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
 IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
@@ -56,12 +54,11 @@ IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(  # noqa: PLR0913  (what it reads from)
+    def __init__(
         self,
         cache: Cache,
         kube: Kube,
         serve: ServeApi,
-        revisions: Revisions,
         *,
         config: Config,
         clock: Clock,
@@ -71,12 +68,11 @@ class Observer:
         self._lookup = Lookup(kube, cache, clock)
         self._watch = ClockWatch(clock)
         self._serve = serve
-        self._revisions = revisions
         self._policies = Policies(kube)
         self._warm_ups = WarmUps(serve, background)
         self._config = config
         self._fetched: set[Key] = set()
-        self._lacking: dict[str, datetime] = {}
+        self._lacking = Remembered[str, datetime]()
         """Clusters, by uid, that do not have the Serve config of the spec."""
 
     def forget(self, objects: Objects) -> None:
@@ -192,47 +188,43 @@ class Observer:
     async def _views(
         self, service: RayService, clusters: Names, *, now: datetime
     ) -> tuple[ClusterView | None, ClusterView | None]:
-        age = RECENT if clusters.pending else STEADY
+        ages = (RECENT if clusters.pending else STEADY, FRESH)
+        active, pending = (self._view(service, each) for each in (clusters.active, clusters.pending))
+        checks: list[asyncio.Task[tuple[bool, ...]] | None] = []
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
-            second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
-        active, pending = (
-            verify_identity(first.result(), second.result()),
-            verify_identity(second.result(), first.result()),
-        )
+            polled = group.create_task(self._serve.poll_pair(active, pending, max_ages=ages, now=now))
+            for view, age in zip((active, pending), ages, strict=True):
+                is_checked = view is not None and head_is_ready(view.cluster) and not service.excludes_head_pod
+                head = view.head if view is not None and is_checked else None
+                check = None if head is None else self._serve.check_proxy(head, max_age=max(age, RECENT))
+                checks.append(None if check is None else group.create_task(check))
+        active, pending = polled.result()
+        answers = [() if each is None else each.result() for each in checks]
         goes_to = None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
-        return self._timed(active, service, goes_to, now=now), self._timed(pending, service, goes_to, now=now)
+        return (
+            self._timed(active, answers[0], service, is_goal=active is goes_to, now=now),
+            self._timed(pending, answers[1], service, is_goal=pending is goes_to, now=now),
+        )
 
-    async def _view(self, service: RayService, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
+    def _view(self, service: RayService, name: str) -> ClusterView | None:
         namespace = service.metadata.namespace
         cluster = self._cache.get(RayCluster, namespace, name) if name else None
         if cluster is None:
             return None
-        view = ClusterView(cluster=cluster, pods=tuple(self._cache.list(Pod, namespace, {labels.CLUSTER: name})))
-        if not head_is_ready(cluster):
-            return view
-        head = view.head if not service.excludes_head_pod else None
-        records = await self._revisions.of(cluster)
-        dashboard = self.dashboard_service(cluster)
-        async with asyncio.TaskGroup() as group:
-            polled = group.create_task(self._serve.poll(view, records, dashboard, max_age=max_age, now=now))
-            checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
-        answers = checks.result() if checks is not None else ()
-        return msgspec.structs.replace(polled.result(), proxy_answers=answers)
+        return ClusterView(cluster=cluster, pods=tuple(self._cache.list(Pod, namespace, {labels.CLUSTER: name})))
 
     def _timed(
-        self, view: ClusterView | None, service: RayService, goes_to: ClusterView | None, *, now: datetime
+        self, view: ClusterView | None, answers: tuple[bool, ...], service: RayService, *, is_goal: bool, now: datetime
     ) -> ClusterView | None:
-        """Return a view that knows since when its cluster lacks the Serve config that it is to get."""
+        """Return a view with the answers of its proxy, and since when its cluster lacks the Serve config that it is to get."""
         if view is None:
             return None
         uid = view.cluster.metadata.uid
-        if view is not goes_to or not head_is_ready(view.cluster) or submit.has(view, service.serve_config):
+        if not is_goal or not head_is_ready(view.cluster) or submit.has(view, service.serve_config):
             self._lacking.pop(uid, None)
-            return view
-        while len(self._lacking) > REMEMBERED:
-            del self._lacking[next(iter(self._lacking))]
-        return msgspec.structs.replace(view, lacks_goal_since=self._lacking.setdefault(uid, now))
+            return msgspec.structs.replace(view, proxy_answers=answers)
+        since = self._lacking[uid] = self._lacking.get(uid, now)
+        return msgspec.structs.replace(view, proxy_answers=answers, lacks_goal_since=since)
 
     async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
         """Return the clusters that drain: behind a weighted route all do, elsewhere those with pods that can be marked."""
@@ -267,10 +259,6 @@ class Observer:
             has_ha_proxy=found.has_ha_proxy,
             is_silent=bool(counts) and not answers,
         )
-
-    def dashboard_service(self, cluster: RayCluster) -> Service | None:
-        """Return the Service through which a cluster's dashboard is reached."""
-        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
 
     def _endpoints(self, observed: Observed) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""

@@ -5,7 +5,6 @@ connection a reconcile waits, as no replica decides then anyway. A server that i
 and must not stop an upgrade: after that they are lost, counted and reported, until it takes one.
 """
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
@@ -16,6 +15,7 @@ from common.api.event import Event, warning
 from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.observability import tracing
+from common.runtime.cache import Remembered
 from common.runtime.writer import Writer
 from common.upgrade import events as upgrade_events
 from service_reconciler import metrics
@@ -55,15 +55,15 @@ class Publisher:
         self._bus = bus
         self._clock = clock
         self._report = report
-        self._published: OrderedDict[str, None] = OrderedDict()
+        self._published = Remembered[str, None](most=REMEMBERED)
         self._refused_since: float | None = None
         self._refused_at = 0.0
 
     async def publish(self, action: Publish, observed: Observed, _writer: Writer) -> bool:
         """Publish an event unless this process has, and report it if it is lost. Raises `Retryable` while it may still go."""
-        event = action.event
+        event = action.event(observed.service.metadata)
         if event.id in self._published:
-            self._published.move_to_end(event.id)
+            self._published[event.id] = None
             return False
         wire = upgrade_events.encode(event, trace=tracing.CURRENT.get() or None)
         lost: errors.RaybusError | None = None
@@ -81,8 +81,6 @@ class Publisher:
             self._refused_since = None
         metrics.EVENTS.labels(event.kind, "told" if lost is None else "lost").inc()
         self._published[event.id] = None
-        if len(self._published) > REMEMBERED:
-            self._published.popitem(last=False)
         if lost is None:
             log.info("upgrade event published", event_id=event.id, kind=event.kind)
             return False

@@ -18,7 +18,7 @@ from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
 from common.upgrade import events, gate_record, traffic_record, verdicts
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.events import Data, Direction, Event, Share, Split, Upgrade
+from common.upgrade.events import Direction, Share, Split, Upgrade
 from common.upgrade.gates import Outcome as GateOutcome
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
@@ -45,10 +45,10 @@ def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: da
     """Yield what the status shows from this write on."""
     old = observed.service.status
     if compute.differs(old, status):
-        known = {each.event.id for each in of_status(observed, observed.names, old, now=now)}
+        known = {each.id for each in of_status(observed, observed.names, old, now=now)}
         kept = Names() if is_timed_out(status.conditions) else names
         new = of_status(observed, kept, compute.stamped(status, now=now), now=now)
-        yield from (each for each in new if each.event.id not in known)
+        yield from (each for each in new if each.id not in known)
 
 
 def suspended(observed: Observed, *, now: datetime) -> Iterator[Publish]:
@@ -86,14 +86,14 @@ def drain_started(
         deletion_delay_seconds=round(dangling.delay_of(observed.service).total_seconds()),
         drain_timeout_seconds=round(dangling.timeout_of(observed.service)[0].total_seconds()),
     )
-    yield _event(observed, data, at=now)
+    yield Publish(data=data, at=now)
 
 
 def completed(observed: Observed, found: Receipt) -> Iterator[Publish]:
     """Yield that an upgrade is over, from its receipt; one that was rolled back was over before."""
     if found.outcome is Outcome.PROMOTED:
         upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
-        yield _event(observed, events.Completed(upgrade=upgrade, receipt=found), at=found.finished)
+        yield Publish(data=events.Completed(upgrade=upgrade, receipt=found), at=found.finished)
 
 
 def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
@@ -118,7 +118,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     for kind, was, now_is in ((events.TrafficShifted, before, between), (events.CapacityChanged, between, after)):
         if was != now_is:
             data = kind(upgrade=upgrade, direction=direction, before=was, after=now_is)
-            yield _event(observed, data, changed_at, now_is, at=changed_at or now)
+            yield Publish(data=data, facts=(changed_at, now_is), at=changed_at or now)
 
 
 def past_verdicts(observed: Observed) -> Iterator[Publish]:
@@ -149,7 +149,7 @@ def _verdicts(observed: Observed, step: gate_record.Step, wanted: Sequence[bool]
             limit=each.limit,
             message=each.text,
         )
-        yield _event(observed, data, step.since, index, each.gate, each.outcome, each.at, at=each.at)
+        yield Publish(data=data, facts=(step.since, index, each.gate, each.outcome, each.at), at=each.at)
 
 
 def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
@@ -163,7 +163,7 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
     lost = upgrade_policy.upgraded_from(active)
     if lost and lost not in there:
         pair = Names(active=lost, pending=names.active)
-        yield _event(observed, events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
+        yield Publish(data=events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
     for cluster in observed.clusters:
         is_needed = cluster.metadata.name in {names.active, names.pending}
         if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
@@ -172,29 +172,27 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
         if found is None:
             continue
         if found.is_promoted:
-            yield _event(observed, events.Promoted(upgrade=_upgrade(observed, found.pair)), at=at)
+            yield Publish(data=events.Promoted(upgrade=_upgrade(observed, found.pair)), at=at)
         else:
             yield from _of_conditions(observed, found.pair, status, ConditionType.UPGRADE_ABORTED)
             yield _rolled_back(observed, found.pair, status, at=at)
-    if names.active and names.pending:
-        yield _begun(observed, names, status, at=at)
-        kinds = (ConditionType.UPGRADE_STALLED, ConditionType.UPGRADE_PAUSED, ConditionType.UPGRADE_ABORTED)
-        yield from _of_conditions(observed, names, status, *kinds)
-
-
-def _begun(observed: Observed, names: Names, status: RayServiceStatus, *, at: datetime) -> Publish:
-    """Return how far the upgrade that is on has come: it began, or its cluster exists."""
-    upgrade, there = _upgrade(observed, names), {each.metadata.name: each.metadata for each in observed.clusters}
-    if (meta := there.get(names.pending)) is not None:
+    if not (names.active and names.pending):
+        return
+    upgrade, made = _upgrade(observed, names), there.get(names.pending)
+    if made is not None:
+        meta = made.metadata
         data = events.ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
-        return _event(observed, data, meta.uid, at=meta.creation_timestamp or at)
-    started = events.Started(
-        upgrade=upgrade,
-        reason=events.Cause.SPEC_CHANGED if names.active in there else events.Cause.ACTIVE_CLUSTER_GONE,
-        strategy=serve_writer.INCREMENTAL if observed.is_incremental else "NewCluster",
-        generation=status.observed_generation,
-    )
-    return _event(observed, started, at=at)
+        yield Publish(data=data, facts=(meta.uid,), at=meta.creation_timestamp or at)
+    else:
+        started = events.Started(
+            upgrade=upgrade,
+            reason=events.Cause.SPEC_CHANGED if names.active in there else events.Cause.ACTIVE_CLUSTER_GONE,
+            strategy=serve_writer.INCREMENTAL if observed.is_incremental else "NewCluster",
+            generation=status.observed_generation,
+        )
+        yield Publish(data=started, at=at)
+    kinds = (ConditionType.UPGRADE_STALLED, ConditionType.UPGRADE_PAUSED, ConditionType.UPGRADE_ABORTED)
+    yield from _of_conditions(observed, names, status, *kinds)
 
 
 def _of_conditions(
@@ -214,7 +212,7 @@ def _of_conditions(
                 data = events.Aborted(upgrade=upgrade, reason=why, message=text, over=False)
             case _:
                 continue
-        yield _event(observed, data, when, why, text, at=when)
+        yield Publish(data=data, facts=(when, why, text), at=when)
 
 
 def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
@@ -227,7 +225,7 @@ def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: 
     if abort is not None and not decided.holds(observed.service, kind):
         upgrade = _upgrade(observed, held)
         data = events.Aborted(upgrade=upgrade, reason=abort.reason, message=abort.message, over=False)
-        yield _event(observed, data, abort.reason, abort.message, at=now)
+        yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
     yield _rolled_back(observed, held, status, at=now)
 
 
@@ -237,7 +235,7 @@ def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> I
     pair = held if held.pending else Names(pending=held.active)
     if ready is not None and pair.pending:
         data = events.Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
-        yield _event(observed, data, at=now)
+        yield Publish(data=data, at=now)
 
 
 def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
@@ -246,13 +244,13 @@ def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) 
     names = observed.names
     if names.active and names.pending:
         data = events.Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
-        yield _event(observed, data, reason, at=now)
+        yield Publish(data=data, facts=(reason,), at=now)
 
 
 def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Publish:
     """Return that an upgrade is over and the service stays where it was."""
     outcome = receipts.failure(observed, status, pair)
-    return _event(observed, events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
+    return Publish(data=events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
 
 
 def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
@@ -267,10 +265,3 @@ def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
 
 def _upgrade(observed: Observed, pair: Names) -> Upgrade:
     return events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)
-
-
-def _event(observed: Observed, data: Data, *facts: object, at: datetime) -> Publish:
-    """Return the publication of an event; its id is made of durable facts, which distinguish it from others of its kind in the same upgrade."""
-    meta = observed.service.metadata
-    identity = events.identity(data.upgrade, type(data), *facts)
-    return Publish(event=Event(namespace=meta.namespace, name=meta.name, id=identity, time=at, data=data))

@@ -18,7 +18,7 @@ from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
-from common.ray.config_writer import ConfigWriter, Revisions
+from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
 from common.ray.revision import Revision
@@ -69,19 +69,18 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
 ) -> App:
     """Put the reconciler together; with a registry, what it knows is exported there."""
     cache = Cache()
-    serve = ServeApi(dashboard, kube, clock)
+    serve = ServeApi(dashboard, kube, cache, clock)
     if registry is not None:
         registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
-    revisions = Revisions(kube, cache)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
-    observer = Observer(cache, kube, serve, revisions, config=config, clock=clock, background=background)
-    writer, publisher = ConfigWriter(serve, revisions), Publisher(bus, clock, events.record)
+    observer = Observer(cache, kube, serve, config=config, clock=clock, background=background)
+    writer, publisher = ConfigWriter(serve), Publisher(bus, clock, events.record)
     executor = Executor[Observed](
         events,
         clock=clock,
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
-        handlers=Execution(writer, kube=kube, reads=observer, publisher=publisher, events=events).handlers,
+        handlers=Execution(writer, kube=kube, publisher=publisher, events=events).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
@@ -90,7 +89,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             watched,
             cache=cache,
             clock=clock,
-            forget=(serve.forget, revisions.forget, observer.forget),
+            forget=(serve.forget, observer.forget),
             report_quarantine=events.report_quarantine,
         ),
         reconciler=Reconciler(observer.observe, make_plan, executor.execute),

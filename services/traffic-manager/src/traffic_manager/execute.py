@@ -64,7 +64,7 @@ class Execution:
         return True  # also when it was gone
 
     async def _submit(self, action: Submit, observed: Observed, _writer: Writer) -> bool:
-        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
+        unrecorded = await self._writer.send(action)
         metrics.CONFIGS_SENT.inc()
         if unrecorded is not None:
             event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)

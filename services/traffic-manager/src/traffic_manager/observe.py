@@ -6,8 +6,6 @@ made for it: below a RayService that was deleted, with the deletion not yet on t
 whatever is made.
 """
 
-import asyncio
-from collections import OrderedDict
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -24,13 +22,11 @@ from common.clock import Clock
 from common.kube import answers
 from common.kube.client import Kube
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
-from common.ray import owner, poll_interval, revision, serve_writer, service_ports
-from common.ray.config_writer import Revisions
+from common.ray import owner, poll_interval, serve_writer, service_ports
 from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi, read_ahead
-from common.ray.view import dashboard_service, head_is_ready, verify_identity
 from common.runtime.background import Background
-from common.runtime.cache import Cache, Object, Objects
+from common.runtime.cache import Cache, Object, Objects, Remembered
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, weighted_route
@@ -48,7 +44,6 @@ FRESH: Final = 0.2
 STEADY: Final = 4.5
 UNMARKED: Final = 0.5
 """Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
-REMEMBERED: Final = 8192
 ABSENT: Final = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
 
@@ -61,7 +56,6 @@ class Observer:
         cache: Cache,
         kube: Kube,
         serve: ServeApi,
-        revisions: Revisions,
         *,
         clock: Clock,
         background: Background,
@@ -69,15 +63,14 @@ class Observer:
         self._cache = cache
         self._kube = kube
         self._serve = serve
-        self._revisions = revisions
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
         self._windows = Windows(serve, background, clock)
         self._warm_ups = WarmUps(serve, background)
         self._fetched: set[Key] = set()
-        self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._absent_since = Remembered[tuple[str, str], float]()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
-        self._memories: OrderedDict[str, Memory] = OrderedDict()
+        self._memories = Remembered[str, Memory]()
         """By the clusters' uids."""
 
     def forget(self, objects: Objects) -> None:
@@ -96,8 +89,6 @@ class Observer:
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
-        if len(self._absent_since) > REMEMBERED:
-            self._absent_since.popitem(last=False)
         return is_new
 
     def note_creation(self, service: ObjectMeta, kind: str) -> None:
@@ -108,10 +99,6 @@ class Observer:
     def _is_absent(self, service: ObjectMeta, kind: str) -> bool:
         since = self._absent_since.get((service.uid, kind))
         return since is not None and self._clock.monotonic() - since < ABSENT
-
-    def dashboard_service(self, cluster: RayCluster) -> Service | None:
-        """Return the Service through which a cluster's dashboard is reached."""
-        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
 
     async def observe_directly(self, key: Key, *, now: datetime) -> Observed | None:
         """Read an upgrade from the API server, whatever the cache holds; None where no upgrade is on. Without the bus nothing else changes the cache."""
@@ -234,33 +221,26 @@ class Observer:
 
     async def _views(self, service: RayService, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
         """Return the active and the pending cluster, each without an answer that the other one gave."""
-        roles = (service.status.active_service_status, service.status.pending_service_status)
-        places = [(service.metadata.namespace, each.ray_cluster_name) for each in roles]
-        max_age = FRESH if roles[1].ray_cluster_name else STEADY
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._view(each, max_age=max_age, now=now)) for each in places]
-        active, pending = (each.result() for each in tasks)
-        return verify_identity(active, pending), verify_identity(pending, active)
+        namespace, status = service.metadata.namespace, service.status
+        active, pending = [
+            await self._view((namespace, each.ray_cluster_name)) if each.ray_cluster_name else None
+            for each in (status.active_service_status, status.pending_service_status)
+        ]
+        max_age = FRESH if status.pending_service_status.ray_cluster_name else STEADY
+        return await self._serve.poll_pair(active, pending, max_ages=(max_age, max_age), now=now)
 
-    async def _view(self, place: tuple[str, str], *, max_age: float, now: datetime) -> ClusterView | None:
-        namespace, name = place
-        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, place) if name else None
+    async def _view(self, place: tuple[str, str]) -> ClusterView | None:
+        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, place)
         if cluster is None:
             return None
-        backend = names.serve_service(name)
+        namespace, backend = place[0], names.serve_service(cluster.metadata.name)
         slices = self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
-        view = ClusterView(
+        return ClusterView(
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
             endpoints=service_ports.pod_count(slices),
             addresses=service_ports.pod_addresses(slices),
         )
-        if not head_is_ready(cluster):
-            return view
-        records = await self._revisions.of(cluster)
-        view = await self._serve.poll(view, records, self.dashboard_service(cluster), max_age=max_age, now=now)
-        given = revision.current(records, view.serve.details)
-        return msgspec.structs.replace(view, strategy={} if given is None else given.upgrade_strategy)
 
     async def _with_policy(self, observed: Observed, record: Record) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
@@ -309,7 +289,7 @@ class Observer:
         if view is None:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
-        memory = self._memories.pop(uid, Memory())
+        memory = self._memories.get(uid, Memory())
         view = msgspec.structs.replace(view, memory=memory)
         if health.is_healthy(view):
             baseline = health.baseline(view, 0 if share is None else share.weight)
@@ -319,8 +299,6 @@ class Observer:
             unhealthy_since = _since(memory.unhealthy_since, now=now)
             memory = msgspec.structs.replace(memory, unhealthy_since=unhealthy_since, healthy_since=None)
         self._memories[uid] = memory
-        if len(self._memories) > REMEMBERED:
-            self._memories.popitem(last=False)
         return msgspec.structs.replace(view, memory=memory)
 
 

@@ -24,7 +24,7 @@ from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
 from common.ray import owner, service_ports
-from common.runtime.actions import MAIN, Action, Create, Delete, EmitEvent, Patch, Report
+from common.runtime.actions import MAIN, SILENT, Action, ActionEvents, Create, Delete, EmitEvent, Patch, Report
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
@@ -57,7 +57,8 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     patch = gateway_api.corrected_gateway(have, name, port)
     if patch is None or not is_ours(observed, have):
         return ()
-    return (_changed(GATEWAY, have, patch, chain=serving.GATEWAY),)
+    report = _updated(GATEWAY, have, patch)
+    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=serving.GATEWAY),)
 
 
 def writes(
@@ -85,7 +86,10 @@ def writes(
 
     have, carried = observed.route, None
     if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
-        carried = _followed(observed, have, backends, record, is_current=is_current)
+        patch = _correction(observed, have, backends, record, is_current=is_current)
+        if patch is not None:
+            report = _updated(HTTP_ROUTE, have, patch)
+            carried = Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
     elif (
         have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
     ):
@@ -196,23 +200,23 @@ def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
 
 
-def _followed(
+def _correction(
     observed: Observed,
     have: HttpRoute,
     backends: Sequence[Backend],
     record: Record,
     *,
     is_current: Callable[[Record], bool],
-) -> Patch | None:
-    """Return the write that gives one route these shares and their record; None when it has them, or a record that will do."""
+) -> Json | None:
+    """Return the patch that gives one route these shares and their record; None when it has them, or a record that will do."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
-    if patch is not None:
-        return _changed(HTTP_ROUTE, have, patch)
-    return None if is_current(records.of_route(have)) else recorded(have, record)
+    if patch is not None or is_current(records.of_route(have)):
+        return patch
+    return {"metadata": gateway_api.patch_meta(have, record)}
 
 
 def _is_usable(observed: Observed) -> bool:
@@ -230,7 +234,7 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
 
 def _former_route_writes(
     observed: Observed, backends: Sequence[Backend], record: Record, *, is_current: Callable[[Record], bool]
-) -> Iterator[Patch | None]:
+) -> Iterator[Patch]:
     """Yield the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
@@ -245,7 +249,10 @@ def _former_route_writes(
         if is_taken and have is not observed.our_route:
             yield _release(observed, have)
         elif weighted_route.refusal(observed.service, have) is None:
-            yield _followed(observed, have, backends, record, is_current=is_current)
+            patch = _correction(observed, have, backends, record, is_current=is_current)
+            if patch is not None:
+                report = _updated(HTTP_ROUTE, have, patch)
+                yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
 
 
 def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> Action | None:
@@ -259,7 +266,10 @@ def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[Clust
         return None
     if is_wanted:
         patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
-        return None if patch is None else _changed(GRPC_ROUTE, have, patch)
+        if patch is None:
+            return None
+        report = _updated(GRPC_ROUTE, have, patch)
+        return Patch(resource=GRPC_ROUTE, name=have.metadata.name, patch=patch, events=report)
     return None if backends else deleted(GRPC_ROUTE, have.metadata)
 
 
@@ -294,7 +304,9 @@ def _warnings(observed: Observed) -> Iterator[EmitEvent]:
 
 
 def _release(observed: Observed, have: HttpRoute) -> Patch:
-    return _changed(HTTP_ROUTE, have, gateway_api.release(have, observed.service.metadata, observed.own_backends))
+    patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
+    report = _updated(HTTP_ROUTE, have, patch)
+    return Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
@@ -302,10 +314,10 @@ def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
     return Create(resource=resource, body=body, events=report, chain=chain)
 
 
-def _changed(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
-    meta = have.metadata
-    report = Report("Update", resource.kind, f"the {resource.kind} {meta.namespaced_name}")
-    return Patch(resource=resource, name=meta.name, patch=patch, events=report.of(), chain=chain)
+def _updated(resource: Resource, have: Gateway | Route, patch: Json) -> ActionEvents:
+    """Return the Events of a patch; one that writes the record alone has none."""
+    what = f"the {resource.kind} {have.metadata.namespaced_name}"
+    return Report("Update", resource.kind, what).of() if "spec" in patch else SILENT
 
 
 def deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:

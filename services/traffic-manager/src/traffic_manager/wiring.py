@@ -14,7 +14,7 @@ from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
-from common.ray.config_writer import ConfigWriter, Revisions
+from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
 from common.ray.revision import Revision
@@ -54,16 +54,15 @@ KINDS: Final[dict[str, type[Object]]] = {
 def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -> App:
     """Put the service together."""
     cache = Cache()
-    serve = ServeApi(dashboard, kube, clock)
-    revisions = Revisions(kube, cache)
+    serve = ServeApi(dashboard, kube, cache, clock)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
-    observer = Observer(cache, kube, serve, revisions, clock=clock, background=background)
+    observer = Observer(cache, kube, serve, clock=clock, background=background)
     executor = Executor[Observed](
         events,
         clock=clock,
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
-        handlers=Execution(ConfigWriter(serve, revisions), reads=observer, events=events).handlers,
+        handlers=Execution(ConfigWriter(serve), reads=observer, events=events).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
@@ -72,7 +71,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
             watched,
             cache=cache,
             clock=clock,
-            forget=(serve.forget, revisions.forget, observer.forget),
+            forget=(serve.forget, observer.forget),
         ),
         reconciler=Reconciler(observer.observe, make_plan, executor.execute),
         guard=Reconciler(observer.observe_directly, make_guard_plan, executor.execute),

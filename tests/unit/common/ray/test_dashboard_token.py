@@ -131,8 +131,9 @@ async def test_only_the_account_of_that_name_is_asked_for(tokens: Tokens, kube: 
     assert request == expected
 
 
-async def test_the_oldest_token_makes_room(tokens: Tokens, kube: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard_token, "REMEMBERED", 1)
+async def test_the_oldest_token_makes_room(kube: FakeKube, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.runtime.cache.REMEMBERED", 1)
+    tokens = Tokens(kube, clock)
     assert await tokens.of(of_kubernetes()) == "issued-ns-1"
     await tokens.of(of_a_secret())
     assert await tokens.of(of_kubernetes()) == "issued-ns-2"

@@ -12,6 +12,7 @@ from common.ray import ongoing, serve_api
 from common.ray.dashboard import Target
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import SLOW_AT_ONCE, ServeApi
+from common.runtime.cache import Cache
 from support.fakes import virtual_time
 from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe, exposition
@@ -57,7 +58,7 @@ def test_ten_thousand_pods_that_hang_hold_few_calls_for_a_short_time() -> None:
     async def poll() -> None:
         clock = VirtualClock()
         slow = Slow(clock)
-        api = ServeApi(slow, FakeKube(), clock)
+        api = ServeApi(slow, FakeKube(), Cache(), clock)
         began = clock.monotonic()
         counts = await ongoing.ask(api.ongoing_requests, pods(MANY))
         assert set(counts) == {None}
@@ -71,7 +72,7 @@ def test_pods_that_were_slow_share_a_few_calls_over_all_clusters() -> None:
     async def poll() -> None:
         clock = VirtualClock()
         slow = Slow(clock, Ongoing())
-        api = ServeApi(slow, FakeKube(), clock)
+        api = ServeApi(slow, FakeKube(), Cache(), clock)
         clusters = [pods(ongoing.AT_ONCE, cluster=str(number)) for number in range(12)]
         async with asyncio.TaskGroup() as group:
             for each in clusters:

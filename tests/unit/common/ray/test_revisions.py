@@ -6,8 +6,8 @@ from common import errors
 from common.api import ray_cluster
 from common.api.meta import ObjectMeta
 from common.kube.resources import CONTROLLER_REVISION
-from common.ray.config_writer import Revisions
 from common.ray.revision import MOST, OUTCOME, Given, Outcome, Revision
+from common.ray.revisions import Revisions
 from common.runtime.cache import Cache
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube

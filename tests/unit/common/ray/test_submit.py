@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.api import ray_cluster
+from common.api import ray_cluster, ray_service
 from common.ray import deployed_config, submit
 from common.ray.serve_status import Application, ServeDetails
 from common.ray.view import Put, Reading, Refusal
 from service_reconciler.observed import ClusterView
+from support.builders.ray_service import a_ray_service
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY = {
@@ -117,3 +118,17 @@ def test_a_cluster_has_a_config_by_its_record_and_by_what_serve_reports() -> Non
     found = [submit.has(view(given=NEW, serve=serve), NEW) for serve in (RUNS_GOAL, RUNS_OLD, Reading(problem="500"))]
     assert found == [True, False, True]
     assert not submit.has(view(given=OLD, serve=RUNS_GOAL), NEW)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "recorded"), [(100, {"type": "Kept"}), (None, {"type": "NewCluster"})], ids=["in steps", "at once"]
+)
+def test_the_strategy_of_a_record_is_kept_where_traffic_moves_in_steps(
+    capacity: int | None, recorded: dict[str, str]
+) -> None:
+    manifest = a_ray_service(upgradeStrategy={"type": "NewCluster"})
+    active = {"rayClusterName": "c"} | ({} if capacity is None else {"targetCapacity": capacity})
+    service = ray_service.decode(manifest | {"status": {"activeServiceStatus": active}})
+    sent = submit.submission(view(strategy={"type": "Kept"}), service, frozen=False, now=NOW)
+    assert sent is not None
+    assert sent.given.upgrade_strategy == recorded

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from common import errors
 from common.api.core import Service, ServicePort, ServiceSpec
-from common.api.meta import ObjectMeta, OwnerReference
+from common.api.meta import Condition, ObjectMeta, OwnerReference
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from common.ray.serve_api import ServeApi
 from common.ray.view import Reading, ServeView
+from common.runtime.cache import Cache
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.clock import FakeClock
 from support.fakes.serve import FakeServe
@@ -34,19 +35,25 @@ HEAD = Service(
 
 
 def of_tokens(name: str) -> RayCluster:
-    return a_ray_cluster(auth_options={"mode": "token", "secretName": name}, ray_version="2.52.0")
+    cluster = a_ray_cluster(auth_options={"mode": "token", "secretName": name}, ray_version="2.52.0")
+    is_ready = Condition(
+        type="HeadPodReady", status="True", reason="", message="", last_transition_time=FakeClock().now()
+    )
+    return replace(cluster, status=replace(cluster.status, conditions=(is_ready,)))
 
 
-async def polled(api: ServeApi, cluster: RayCluster, service: Service) -> Reading:
-    return (await api.poll(ServeView(cluster=cluster), [], service, max_age=1.0, now=FakeClock().now())).serve
+async def polled(api: ServeApi, cluster: RayCluster) -> Reading:
+    return (await api.poll(ServeView(cluster=cluster), max_age=1.0, now=FakeClock().now())).serve
 
 
 @asynccontextmanager
-async def secrets(**held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list[str]]]:
-    """Give a ServeApi before an API server that holds Secrets by path, and the paths that were asked for."""
+async def secrets(service: Service = HEAD, **held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list[str]]]:
+    """Give a ServeApi before an API server that holds Secrets by path, and the paths of those that were asked for."""
     paths: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
+        if "/controllerrevisions" in request.path:
+            return web.json_response({"items": []})
         paths.append(request.raw_path)
         token = {OWN: held.get("own"), PREY: held.get("prey")}.get(request.path)
         if token is None:
@@ -56,16 +63,17 @@ async def secrets(**held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", handler)
     clock = FakeClock()
-    serve = FakeServe(clock)
+    serve, cache = FakeServe(clock), Cache()
+    cache.put(service)
     async with served(app) as port:
         kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
-        yield ServeApi(serve, kube, clock), serve, paths
+        yield ServeApi(serve, kube, cache, clock), serve, paths
         await kube.close()
 
 
 async def test_the_token_of_the_own_secret_is_sent() -> None:
     async with secrets(own="czNjcmV0", prey="c3RvbGVu") as (api, serve, paths):
-        assert (await polled(api, of_tokens("own"), HEAD)).details is not None
+        assert (await polled(api, of_tokens("own"))).details is not None
     assert serve.tokens == {"s3cret"}
     assert paths == [OWN]
 
@@ -82,7 +90,7 @@ async def test_the_token_of_the_own_secret_is_sent() -> None:
 )
 async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str) -> None:
     async with secrets(own="czNjcmV0", prey="c3RvbGVu") as (api, serve, paths):
-        reading = await polled(api, of_tokens(name), HEAD)
+        reading = await polled(api, of_tokens(name))
     assert reading.problem.startswith("authOptions.secretName is not the name of a Secret: ")
     assert (serve.tokens, paths) == (set(), [])
 
@@ -90,7 +98,7 @@ async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str
 @pytest.mark.parametrize("stored", ["Zm9vCmJhcg==", "w6Q=", "/////w==", ""], ids=["two lines", "ä", "bytes", "nothing"])
 async def test_a_token_that_no_header_can_carry_is_a_problem_and_not_a_crash(stored: str) -> None:
     async with secrets(own=stored) as (api, serve, _):
-        reading = await polled(api, of_tokens("own"), HEAD)
+        reading = await polled(api, of_tokens("own"))
     assert "is not a text that a header can carry" in reading.problem
     assert serve.tokens == set()
 
@@ -111,9 +119,9 @@ async def test_a_service_that_may_lead_elsewhere_is_asked_nothing(
     service = replace(HEAD, spec=replace(HEAD.spec, **spec))
     if owners is not None:
         service = replace(service, metadata=replace(HEAD.metadata, owner_references=owners))
-    async with secrets(own="czNjcmV0") as (api, serve, paths):
-        reading = await polled(api, of_tokens("own"), service)
+    async with secrets(service, own="czNjcmV0") as (api, serve, paths):
+        reading = await polled(api, of_tokens("own"))
         with pytest.raises(errors.InvalidSpec, match=problem):
-            await api.submit(of_tokens("own"), service, "applications: []")
+            await api.submit(of_tokens("own"), "applications: []")
     assert problem in reading.problem
     assert (serve.tokens, serve.head("c-head-svc").puts, paths) == (set(), [], [])

@@ -9,7 +9,7 @@ from common import labels
 from common.api.core import Pod, Service
 from common.api.meta import ObjectMeta
 from common.runtime import cache as caches
-from common.runtime.cache import Cache, Shared
+from common.runtime.cache import Cache, Remembered, Shared
 
 
 def a_pod(name: str, version: int, cluster: str = "demo", **more: str) -> Pod:
@@ -127,3 +127,10 @@ def test_the_newest_message_counts_in_any_order(steps: list[tuple[str, int, bool
         assert versions(cache, cluster) == alive
     assert cache.count(Pod) == sum(not gone for _, gone, _ in newest.values())
     assert cache.count(Service) == 0
+
+
+def test_what_was_set_longest_ago_makes_room() -> None:
+    held = Remembered[str, int](most=2)
+    for number, name in enumerate("abac"):
+        held[name] = number
+    assert held == {"a": 2, "c": 3}

@@ -12,7 +12,6 @@ from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import RayService, RayServiceStatus
 from common.clock import Clock
 from common.kube.client import Kube
-from common.ray.config_writer import Revisions
 from common.ray.dashboard import Dashboard
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
@@ -46,11 +45,11 @@ class Observers(msgspec.Struct, frozen=True):
 
 def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock) -> Observers:
     """Return both, over what was read."""
-    serve, revisions = ServeApi(dashboard, kube, clock), Revisions(kube, cache)
+    serve = ServeApi(dashboard, kube, cache, clock)
     silent = Background(idle=True)  # no request of a warm-up, and no metrics
     return Observers(
-        service=ServiceObserver(cache, kube, serve, revisions, config=config, clock=clock, background=silent),
-        traffic=TrafficObserver(cache, kube, serve, revisions, clock=clock, background=silent),
+        service=ServiceObserver(cache, kube, serve, config=config, clock=clock, background=silent),
+        traffic=TrafficObserver(cache, kube, serve, clock=clock, background=silent),
     )
 
 

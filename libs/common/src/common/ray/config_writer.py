@@ -4,107 +4,24 @@ Nothing is sent that is not recorded first. So after any crash or loss a record 
 names the number that it follows: a decision from an older record is refused.
 """
 
-from collections import OrderedDict
-from contextlib import suppress
-
-import msgspec
-
 from common import errors
-from common.api.core import Service
-from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Kube, Patch
-from common.kube.resources import CONTROLLER_REVISION, label_selector
-from common.ray import revision
-from common.ray.revision import Given, Outcome, Revision
-from common.ray.serve_api import ServeApi, remembered
+from common.ray.revision import Outcome, Revision
+from common.ray.serve_api import ServeApi
 from common.ray.submit import Submit
-from common.runtime.cache import Cache, Objects
-
-
-class Revisions:
-    """The records of all clusters that this replica reconciles, read from the bus.
-
-    A cluster that this process meets for the first time is asked for at the API server, because the bus may be behind.
-    """
-
-    def __init__(self, kube: Kube, cache: Cache) -> None:
-        self._kube = kube
-        self._cache = cache
-        self._met: OrderedDict[str, None] = OrderedDict()
-        """Clusters, by uid, with records that were read from the API server."""
-
-    async def of(self, cluster: RayCluster) -> list[Revision]:
-        """Return the records of a cluster, newest first."""
-        return self._known(cluster) if cluster.metadata.uid in self._met else await self._listed(cluster)
-
-    async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
-        """Record what a cluster is about to be given, unless the newest record has that already; return that record.
-
-        Raises `Conflict` when the newest record is not number `after`: another process decided meanwhile.
-        """
-        known = await self.of(cluster)
-        if not (known and known[0].data == given):
-            known = await self._listed(cluster)
-        newest = known[0].revision if known else 0
-        if newest != after:
-            raise errors.Conflict(f"RayCluster {cluster.metadata.name} has record {newest} instead of {after} by now")
-        if known and known[0].data == given:
-            return known[0]
-        self._met.pop(cluster.metadata.uid, None)  # whatever fails below, the next question asks the server
-        body = revision.build(cluster, given, newest + 1)
-        new = self._kept(await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body))
-        remembered(self._met, cluster.metadata.uid, None)
-        return new
-
-    async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
-        """Record what became of a config, and forget records that are not needed any more; what was accepted stays so."""
-        if record.outcome in {outcome, Outcome.ACCEPTED}:
-            return
-        meta = record.metadata
-        patch = Patch(body={"metadata": {"uid": meta.uid, "annotations": {revision.OUTCOME: outcome}}})
-        self._kept(await self._kube.patch(CONTROLLER_REVISION, meta.namespace, meta.name, patch))
-        for old in (each.metadata for each in revision.needless(await self.of(cluster))):
-            with suppress(errors.NotFound):
-                await self._kube.delete(CONTROLLER_REVISION, old.namespace, old.name, uid=old.uid)
-            self._cache.remove(Revision, old.namespace, old.name, version=old.version)
-
-    def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters that another replica reconciles from now on."""
-        for each in objects:
-            self._met.pop(each.metadata.uid, None)
-
-    async def _listed(self, cluster: RayCluster) -> list[Revision]:
-        meta = cluster.metadata
-        selector = label_selector(revision.marks(meta.name))
-        body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        for each in msgspec.json.decode(body, type=Items[Revision]).items:
-            self._cache.put(each)
-        remembered(self._met, cluster.metadata.uid, None)
-        return self._known(cluster)
-
-    def _known(self, cluster: RayCluster) -> list[Revision]:
-        meta = cluster.metadata
-        return revision.of(cluster, self._cache.list(Revision, meta.namespace, revision.marks(meta.name)))
-
-    def _kept(self, body: bytes) -> Revision:
-        new = msgspec.json.decode(body, type=Revision)
-        self._cache.put(new)
-        return new
 
 
 class ConfigWriter:
     """Writes Serve configs and their records."""
 
-    def __init__(self, serve: ServeApi, records: Revisions) -> None:
+    def __init__(self, serve: ServeApi) -> None:
         self._serve = serve
-        self._records = records
 
-    async def send(self, action: Submit, service: Service | None) -> str | None:
+    async def send(self, action: Submit) -> str | None:
         """Send a config; return why its outcome could not be recorded, None when it was."""
         cluster, config = action.cluster, action.given.serve_config
         try:
-            record = await self._records.intend(cluster, action.given, after=action.after)
+            record = await self._serve.revisions.intend(cluster, action.given, after=action.after)
         except (errors.Conflict, errors.NotOurs):
             raise  # the next reconcile decides anew
         except errors.AlreadyExists as problem:
@@ -115,7 +32,7 @@ class ConfigWriter:
             self._serve.refuse(cluster, config, unsent)
             raise unsent from problem
         try:
-            await self._serve.submit(cluster, service, config, target_capacity=action.capacity)
+            await self._serve.submit(cluster, config, target_capacity=action.capacity)
         except errors.Terminal:
             await self._conclude(cluster, record, Outcome.REFUSED)
             raise
@@ -123,7 +40,7 @@ class ConfigWriter:
 
     async def _conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> str | None:
         try:
-            await self._records.conclude(cluster, record, outcome)
+            await self._serve.revisions.conclude(cluster, record, outcome)
         except errors.RaybusError as problem:
             return (
                 f"ControllerRevision {record.metadata.name} of RayCluster {cluster.metadata.name} cannot be marked as "

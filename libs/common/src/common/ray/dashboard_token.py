@@ -9,7 +9,6 @@ checks. Behaviour: spec rayservice §12.5; ADR 27.
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections import OrderedDict
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,6 +20,7 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
 from common.ray import cluster_traits as traits
+from common.runtime.cache import Remembered
 
 ACCOUNT: Final = "raybus-dashboard"
 """The ServiceAccount, in the namespace of a cluster, with the tokens that its dashboard gets: RBAC lets raybus issue no others."""
@@ -32,7 +32,6 @@ USED_FOR: Final = 0.8
 """The part of its life after which another one is issued."""
 RENEWED_AFTER: Final = 30.0
 """Seconds before a token that Kubernetes issued is replaced because a dashboard refuses it: it is the right that is missing then."""
-REMEMBERED: Final = 8192
 _TEXT: Final = re.compile(r"[\x20-\x7e]+")
 
 
@@ -72,7 +71,7 @@ class Tokens:
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept = Remembered[str, _Kept]()
         """By the uid of a cluster, or by the namespace of an account."""
 
     async def of(self, cluster: RayCluster) -> str | None:
@@ -106,8 +105,6 @@ class Tokens:
         self._kept.pop(place, None)
         new = await (self._issued(cluster) if traits.has_kubernetes_auth(cluster) else self._stored(cluster))
         self._kept[place] = new
-        if len(self._kept) > REMEMBERED:
-            self._kept.popitem(last=False)
         return new.text
 
     async def _stored(self, cluster: RayCluster) -> _Kept:

@@ -6,12 +6,11 @@ hosts costs the others nothing (spec rayservice W20; acceptance 89).
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -25,7 +24,7 @@ from common.ray import dashboard, dashboard_token, deployed_config, ongoing, rev
 from common.ray.dashboard import Dashboard, Target
 from common.ray.dashboard_token import Tokens
 from common.ray.ongoing import Ongoing
-from common.ray.revision import Revision
+from common.ray.revisions import Revisions
 from common.ray.view import (
     CHECKS_KEPT,
     LONGEST_RETRY,
@@ -36,8 +35,10 @@ from common.ray.view import (
     V,
     dashboard_service,
     foreign_service,
+    head_is_ready,
+    verify_identity,
 )
-from common.runtime.cache import Objects
+from common.runtime.cache import Cache, Objects, Remembered
 
 AT_ONCE: Final = 128
 """Calls under way at the same time, over all clusters."""
@@ -49,7 +50,6 @@ CALLS_AT_ONCE: Final = 64
 """Requests of users' applications under way, over all clusters."""
 SLOW: Final = 1.0
 """Seconds after which a call was slow, whatever its outcome; a refusal costs nothing."""
-REMEMBERED: Final = 8192
 LONGEST_PAUSE: Final = 5.0
 """Seconds between polls of a host that does not answer; recovery is seen within 10 s of its own."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
@@ -97,18 +97,6 @@ class Checks(msgspec.Struct):
     """Whether the last check took its time."""
 
 
-T = TypeVar("T")
-
-
-def remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
-    """Return what is remembered under a key; what was asked for longest ago makes room."""
-    found = held.setdefault(key, new)
-    held.move_to_end(key)
-    if len(held) > REMEMBERED:
-        held.popitem(last=False)
-    return found
-
-
 def address(pod: Pod, port: str, default: int) -> Target:
     """Return where a pod is asked: at the port of a name that its Ray container declares."""
     declared = (each for container in pod.spec.containers[:1] for each in container.ports)
@@ -119,24 +107,39 @@ def address(pod: Pod, port: str, default: int) -> Target:
 class ServeApi:
     """All dashboards that this replica talks to."""
 
-    def __init__(self, dashboards: Dashboard, kube: Kube, clock: Clock) -> None:
+    def __init__(self, dashboards: Dashboard, kube: Kube, cache: Cache, clock: Clock) -> None:
         self._dashboard = dashboards
+        self._cache = cache
         self._clock = clock
         self._tokens = Tokens(kube, clock)
-        self._clusters: OrderedDict[str, Memory] = OrderedDict()
-        self._pods: OrderedDict[str, Checks] = OrderedDict()
+        self.revisions = Revisions(kube, cache)
+        self._clusters = Remembered[str, Memory]()
+        self._pods = Remembered[str, Checks]()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
         self._slow = 0
         """Calls under way to hosts that were slow the last time."""
 
-    async def poll(
-        self, view: V, records: list[Revision], service: Service | None, *, max_age: float, now: datetime
-    ) -> V:
+    async def poll_pair(
+        self, active: V | None, pending: V | None, *, max_ages: tuple[float, float], now: datetime
+    ) -> tuple[V | None, V | None]:
+        """Poll both clusters of a RayService; return their views, each without an answer that the other one gave."""
+        async with asyncio.TaskGroup() as group:
+            polls = [
+                None if view is None else group.create_task(self.poll(view, max_age=max_age, now=now))
+                for view, max_age in zip((active, pending), max_ages, strict=True)
+            ]
+        active, pending = (None if each is None else each.result() for each in polls)
+        return verify_identity(active, pending), verify_identity(pending, active)
+
+    async def poll(self, view: V, *, max_age: float, now: datetime) -> V:
         """Return a view with an answer of its dashboard, asked anew when the last one is too old, and with what was sent to it.
 
-        While the outcome of the newest of `records` is unknown every answer is too old.
+        While the outcome of the newest record is unknown every answer is too old. Without a ready head nothing is asked.
         """
+        if not head_is_ready(view.cluster):
+            return view
+        records = await self.revisions.of(view.cluster)
         memory, began = self._memory(view.cluster), self._clock.monotonic()
         failing = min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
         pause = max(0.0 if revision.is_open(records) else max_age, failing)
@@ -144,7 +147,7 @@ class ServeApi:
         if is_due and not self._is_full(slow=memory.is_slow):
             memory.answered_at = began if memory.answered_at is None else memory.answered_at
             try:
-                head = await self._head(view.cluster, service)
+                head = await self._head(view.cluster)
                 async with self._slot(slow=memory.is_slow):
                     answer = await self._ask(view.cluster, head, dashboard.STATUS)
                 details = serve_status.decode(answer)
@@ -172,6 +175,7 @@ class ServeApi:
             serve=memory.reading,
             given=None if given is None else given.serve_config,
             record=records[0].revision if records else 0,
+            strategy={} if given is None else given.upgrade_strategy,
             refused=memory.refusal,
             put_at=None if put_ago is None else now - put_ago,
             put=memory.put,
@@ -185,7 +189,7 @@ class ServeApi:
         return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.answered_at)
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        checks = remembered(self._pods, pod.metadata.uid, Checks())
+        checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
         if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(slow=checks.is_slow):
@@ -209,7 +213,8 @@ class ServeApi:
 
     async def metrics(self, node: Target, uid: str) -> bytes | None:
         """Return what the pod with this uid exports, in Prometheus's format; None as for `ongoing_requests`."""
-        checks, exposition = remembered(self._pods, f"metrics of {uid}", Checks()), None
+        exposition, key = None, f"metrics of {uid}"
+        checks = self._pods[key] = self._pods.get(key) or Checks()
         if not node.ip or self._is_full(slow=checks.is_slow):
             return None
         async with self._slot(slow=checks.is_slow):
@@ -227,9 +232,7 @@ class ServeApi:
         async with self._calls:
             await self._dashboard.request(proxy, path, most=dashboard.LARGEST_STATUS, seconds=dashboard.WARM_UP_SECONDS)
 
-    async def submit(
-        self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
-    ) -> None:
+    async def submit(self, cluster: RayCluster, config: str, *, target_capacity: int | None = None) -> None:
         memory = self._memory(cluster)
         memory.read_at = None
         began, is_full = self._clock.monotonic(), self._is_full(slow=memory.takes_slowly)
@@ -240,7 +243,7 @@ class ServeApi:
             body = serve_config.to_json(config)
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
-            head = await self._head(cluster, service)
+            head = await self._head(cluster)
             async with self._slot(slow=memory.takes_slowly):
                 await self._ask(cluster, head, dashboard.APPLICATIONS, config=body)
         except errors.NotOurs:
@@ -269,6 +272,7 @@ class ServeApi:
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that another replica polls from now on."""
+        self.revisions.forget(objects)
         for each in objects:
             self._clusters.pop(each.metadata.uid, None)
             self._tokens.forget(each.metadata.uid)
@@ -290,7 +294,8 @@ class ServeApi:
             self._slow -= slow
 
     def _memory(self, cluster: RayCluster) -> Memory:
-        return remembered(self._clusters, cluster.metadata.uid, Memory())
+        memory = self._clusters[cluster.metadata.uid] = self._clusters.get(cluster.metadata.uid) or Memory()
+        return memory
 
     async def _ask(self, cluster: RayCluster, head: Target, path: str, config: Json | None = None) -> bytes:
         """Ask a dashboard; when it refuses the token, once more with what is stored or issued by now."""
@@ -308,10 +313,10 @@ class ServeApi:
         text = f"the dashboard at {head.name}:{head.port} refuses raybus: {dashboard_token.remedy(cluster)} ({refusal})"
         raise errors.Unauthenticated(text) from refusal
 
-    async def _head(self, cluster: RayCluster, service: Service | None) -> Target:
-        meta = cluster.metadata
+    async def _head(self, cluster: RayCluster) -> Target:
+        meta, name = cluster.metadata, dashboard_service(cluster)
+        service = self._cache.get(Service, meta.namespace, name)
         if service is None:
-            name = dashboard_service(cluster)
             raise errors.NotFound(f"the head Service {name} of RayCluster {meta.name} does not exist yet")
         if (problem := foreign_service(service, cluster)) is not None:
             raise errors.InvalidSpec(problem)

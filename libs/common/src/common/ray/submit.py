@@ -12,7 +12,7 @@ from common.api.event import warning
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import deployed_config, serve_config, serve_status
+from common.ray import deployed_config, serve_config, serve_status, serve_writer
 from common.ray.deployed_config import Match
 from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
@@ -75,8 +75,9 @@ def submission(
 
 
 def sending(view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents) -> Submit:
-    """Return the PUT of a config, with the record of what its cluster was begun with."""
-    strategy: Json = view.strategy or service.raw_spec.get("upgradeStrategy") or {}
+    """Return the PUT of a config, with the record of what its cluster was begun with; where traffic moves in steps it keeps its strategy."""
+    kept = view.strategy if serve_writer.is_recorded(service) else None
+    strategy: Json = kept or service.raw_spec.get("upgradeStrategy") or {}
     spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
     given = Given(serve_config=config, spec_hash=spec_hash, upgrade_strategy=strategy)
     return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, events=events, chain=CHAIN)

@@ -7,7 +7,7 @@ Each partition of the stream is delivered by itself, so the cache knows the part
 partition changes nothing of another. An object that only an answer brought has no partition yet.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Set
 from sys import intern
 from typing import Final, Protocol, TypeVar, cast
@@ -40,6 +40,23 @@ T = TypeVar("T")
 Viewed = TypeVar("Viewed", bound=Object)
 Objects = list[Object]
 Key = tuple[type, str, str]
+Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value")
+REMEMBERED: Final = 8192
+
+
+class Remembered(OrderedDict[Name, Value]):
+    """What a process remembers of most objects; what was set longest ago makes room."""
+
+    def __init__(self, *, most: int | None = None) -> None:
+        super().__init__()
+        self._most = REMEMBERED if most is None else most
+
+    def __setitem__(self, key: Name, value: Value) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 def key_of(obj: Object) -> Key:

@@ -9,8 +9,10 @@ no status waits for one. Those that wait when a process ends are lost, as KubeRa
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, NoReturn
 
 import msgspec
@@ -24,6 +26,7 @@ from common.clock import Clock
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
 from common.observability import tasks
+from common.runtime.cache import Remembered
 
 log = structlog.get_logger()
 
@@ -57,9 +60,7 @@ class _Write(msgspec.Struct, frozen=True):
     """One request to the API server."""
 
     event: Event
-    body: Body
-    repeats: str | None = None
-    """The Event with the series that the body extends; None for a new Event."""
+    send: Callable[[], Awaitable[object]]
 
 
 class EventRecorder:
@@ -71,9 +72,9 @@ class EventRecorder:
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._recorded: OrderedDict[tuple[str, Event], Series] = OrderedDict()
-        self._waiting: deque[tuple[str, _Write, float]] = deque()
-        """Namespaces with their writes, and since when each waits by the event loop's clock."""
+        self._recorded = Remembered[tuple[str, Event], Series](most=REMEMBERED)
+        self._waiting: deque[tuple[_Write, float]] = deque()
+        """Writes, and since when each waits by the event loop's clock."""
         self._arrived: asyncio.Event | None = None
         """Set when a write waits; None while `run` does not."""
 
@@ -86,12 +87,13 @@ class EventRecorder:
                     while not self._waiting:
                         self._arrived.clear()
                         await self._arrived.wait()
-                    namespace, write, since = self._waiting[0]
+                    write, since = self._waiting[0]
                     while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
                         await asyncio.sleep(CHECK_SECONDS)
                     self._waiting.popleft()
                     try:
-                        await self._send(namespace, write)
+                        with _logged_loss(write.event):
+                            await write.send()
                     except Exception as problem:  # an Event is never worth the process
                         log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
@@ -105,9 +107,10 @@ class EventRecorder:
         if (write := self._write(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MOST_WAITING:
-            await self._send(about.namespace, write)
+            with _logged_loss(write.event):
+                await write.send()
             return
-        self._waiting.append((about.namespace, write, asyncio.get_running_loop().time()))
+        self._waiting.append((write, asyncio.get_running_loop().time()))
         self._arrived.set()
 
     def _write(self, about: ObjectMeta, event: Event, count: int) -> _Write | None:
@@ -117,25 +120,14 @@ class EventRecorder:
         if series is None or seen - series.seen > QUIET_SECONDS:
             body = self._body(about, event, count)
             name: str = body["metadata"]["name"]
-            self._recorded.pop(key, None)
             self._recorded[key] = Series(name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1)
-            if len(self._recorded) > REMEMBERED:
-                self._recorded.popitem(last=False)
-            return _Write(event, body)
+            return _Write(event, partial(self._kube.create, EVENT, about.namespace, body))
         series.count, series.seen = series.count + count, seen
         if series.is_repeat_written and seen - series.written < QUIET_SECONDS:
             return None
         series.is_repeat_written, series.written = True, seen
-        return _Write(event, {"series": self._series(series.count)}, repeats=series.name)
-
-    async def _send(self, namespace: str, write: _Write) -> None:
-        try:
-            if write.repeats is None:
-                await self._kube.create(EVENT, namespace, write.body)
-            else:
-                await self._kube.patch(EVENT, namespace, write.repeats, Patch(body=write.body))
-        except errors.RaybusError as problem:
-            log.warning("an event is lost", reason=write.event.reason, note=write.event.note, error=str(problem))
+        repeated = Patch(body={"series": self._series(series.count)})
+        return _Write(event, partial(self._kube.patch, EVENT, about.namespace, series.name, repeated))
 
     async def report_quarantine(self, about: ObjectMeta, why: str) -> None:
         """Report on a root object that it waits for an object in quarantine."""
@@ -172,3 +164,12 @@ class EventRecorder:
             },
         }
         return body | {"series": self._series(count)} if count > 1 else body
+
+
+@contextmanager
+def _logged_loss(event: Event) -> Generator[None]:
+    """Log why the API server does not take an event."""
+    try:
+        yield
+    except errors.RaybusError as problem:
+        log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))

@@ -4,7 +4,6 @@ They are read from the API server, no more often than is asked for. What the bus
 answer brought is not, since no message would report its change.
 """
 
-from collections import OrderedDict
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -14,10 +13,9 @@ from common import errors
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import Resource
-from common.runtime.cache import Cache, Object
+from common.runtime.cache import Cache, Object, Remembered
 
 T = TypeVar("T", bound=Object)
-REMEMBERED: Final = 8192
 UNSEEN: Final = 1.0
 """Seconds until a missing object that another one names is read again."""
 
@@ -29,7 +27,7 @@ class Lookup:
         self._kube = kube
         self._cache = cache
         self._clock = clock
-        self._read: OrderedDict[tuple[str, str, str], tuple[float, bytes | None]] = OrderedDict()
+        self._read = Remembered[tuple[str, str, str], tuple[float, bytes | None]]()
         """When each object was read, and what the answer was; None stands for nothing there."""
 
     async def find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
@@ -71,6 +69,4 @@ class Lookup:
             with suppress(errors.NotFound, errors.Forbidden, errors.InvalidSpec):  # no object can have a refused name
                 body = await self._kube.get(resource, *place)
         self._read[key] = (read_at, body)
-        if len(self._read) > REMEMBERED:
-            self._read.popitem(last=False)
         return None if body is None else msgspec.json.decode(body, type=view)

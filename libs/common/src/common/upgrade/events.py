@@ -66,6 +66,11 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     upgrade: Upgrade
 
+    @property
+    def kind(self) -> str:
+        """Return the kind, such as `promoted`."""
+        return _NAMES[type(self)]
+
 
 class Started(Data, frozen=True, kw_only=True):
     """An upgrade began: the status names a second cluster, which is about to be created."""
@@ -226,11 +231,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Return the kind, such as `promoted`."""
-        return _NAMES[type(self.data)]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.data.upgrade.old or '-'} -> {self.data.upgrade.new}"
+        """Return the kind of its data."""
+        return self.data.kind
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):

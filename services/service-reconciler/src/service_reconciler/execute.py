@@ -43,26 +43,18 @@ class Execution:
     """Executes the actions that are more than a write."""
 
     def __init__(self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder) -> None:
-        self._writer = writer
         self._kube = kube
         self._events = events
         self._unrecorded: dict[str, int] = {}
         """RayServices, by uid, with how often their spec could not be recorded in a row."""
         self.handlers: Handlers[Observed] = {
-            Submit: self._submit,
+            Submit: writer.send,
             RecordRevision: self._record_revision,
             Publish: publisher.publish,
             ReportPolicy: self._report_policy,
             Annotate: self._write_noted,
             Delete: self._write_noted,
         }
-
-    async def _submit(self, action: Submit, observed: Observed, _writer: Writer) -> bool:
-        unrecorded = await self._writer.send(action)
-        if unrecorded is not None:
-            event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
-            await self._events.record(observed.service.metadata, event)
-        return True
 
     async def _record_revision(self, action: RecordRevision, observed: Observed, _writer: Writer) -> bool:
         """Record the spec; report why it is not recorded and the cluster is created without it."""

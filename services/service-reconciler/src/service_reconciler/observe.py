@@ -19,7 +19,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import Clock, ClockWatch
 from common.kube.client import Kube
-from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, illegal_name
 from common.ray import ongoing, owner, poll_interval, service_ports, submit
 from common.ray.serve_api import ServeApi, address, read_ahead
 from common.ray.view import head_is_ready
@@ -98,11 +98,9 @@ class Observer:
         active, pending = await self._views(service, observed.names, now=now)
         await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         meta, marks, is_incremental = service.metadata, owner.marks(key.name), observed.is_incremental
-        if weighted_route.is_users(service):
-            place = (key.namespace, weighted_route.name_of(service))
-            route = await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
-        else:
-            route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_incremental)
+        route = await gateways.weighted(
+            self._lookup, self._cache, service, is_wanted=is_incremental, max_age=FOREIGN_ROUTE
+        )
         violation = validation.violation(service, self._config.gates)
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
         is_free = pending is None and violation is None

@@ -1,6 +1,5 @@
 """What a plan may know: one RayService and all that belongs to it, read once."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -10,18 +9,18 @@ from msgspec import UnsetType
 from common import labels
 from common import names as naming
 from common.api.core import Pod, Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route, lagging_parents
+from common.api.gateway import GrpcRoute, Route, lagging_parents
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.problem import Problem
-from common.ray import owner, poll_interval, serve_writer
+from common.ray import owner, serve_writer
 from common.ray.view import ServeView, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.controls import Controls
-from common.upgrade.policy import UpgradePolicy, WarmUpProgress
+from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler import validation
 from service_reconciler.policy_reading import Reading
@@ -81,10 +80,9 @@ def drains(pod: Pod) -> bool:
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     """Everything that one reconcile of a RayService is decided from; what follows from it alone is computed once."""
 
-    service: RayService
     config: Config
     names: Names
     foreign_names: frozenset[str] = frozenset()
@@ -102,19 +100,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All Services that carry the RayService's labels."""
     head_service: Service | None = None
     serve_service: Service | None = None
-    gateways: Mapping[weighted_route.Place, Gateway | None] = {}
-    """Our Gateway, and those that the user's route hangs on."""
-    route: HttpRoute | None = None
-    """The route with the weights: ours, or the user's that the annotation names."""
-    our_route: HttpRoute | None = None
-    users_routes: tuple[HttpRoute, ...] = ()
-    """Routes of users that hold something of ours."""
-    grpc_route: GrpcRoute | None = None
     endpoints: int = 0
-    policy: UpgradePolicy | None = None
-    """The UpgradePolicy that the upgrade began with."""
-    warm_up: WarmUpProgress | None = None
-    """How far the pending cluster's warm-up is, where all traffic moves at once; None where it cannot begin yet."""
     next_policy: str | Problem[Reason] | UnsetType | None = None
     """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one.
 
@@ -124,8 +110,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """That policy as it was read; None where none was."""
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
-    rest: timedelta = poll_interval.SLOWEST
-    """The poll interval of a cluster that serves."""
 
     @cached_property
     def is_incremental(self) -> bool:
@@ -163,12 +147,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return all routes that may send requests to the clusters."""
         single = (self.route, self.our_route, self.grpc_route)
         return (*(each for each in single if each is not None), *self.users_routes)
-
-    @property
-    def gateway(self) -> Gateway | None:
-        """Return our Gateway."""
-        meta = self.service.metadata
-        return self.gateways.get((meta.namespace, naming.gateway(meta.name)))
 
     @cached_property
     def own_serve_service(self) -> Service | None:

@@ -273,9 +273,7 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
 
 def _interval(observed: Observed, view: ClusterView, *, now: datetime) -> timedelta:
     """Return how soon a cluster wants to be asked again: ever less often the longer nothing changes; KubeRay asks every 2 s."""
-    of_pods = (each.last_transition_time for pod in view.pods for each in pod.status.conditions)
-    moments = (each for each in (view.put_at, *of_pods) if each is not None)
-    quiet = poll_interval.interval(now - max((poll_interval.last_changed_at(view.cluster), *moments)))
+    quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     details = view.serve.details
     if not head_is_ready(view.cluster):
         return max(STARTING, quiet)

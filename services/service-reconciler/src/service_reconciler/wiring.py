@@ -75,7 +75,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
     observer = Observer(cache, kube, serve, config=config, clock=clock, background=background)
-    writer, publisher = ConfigWriter(serve), Publisher(bus, clock, events.record)
+    writer, publisher = ConfigWriter(serve, events), Publisher(bus, clock, events.record)
     executor = Executor[Observed](
         events,
         clock=clock,

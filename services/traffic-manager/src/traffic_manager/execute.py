@@ -63,12 +63,9 @@ class Execution:
         await writer.write(action)
         return True  # also when it was gone
 
-    async def _submit(self, action: Submit, observed: Observed, _writer: Writer) -> bool:
-        unrecorded = await self._writer.send(action)
+    async def _submit(self, action: Submit, observed: Observed, writer: Writer) -> bool:
+        await self._writer.send(action, observed, writer)
         metrics.CONFIGS_SENT.inc()
-        if unrecorded is not None:
-            event = warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded)
-            await self._events.record(observed.service.metadata, event)
         return True
 
     async def _move_capacity(self, action: MoveCapacity, observed: Observed, writer: Writer) -> bool:

@@ -141,11 +141,8 @@ class Observer:
         views = [each for each in (active, pending) if each is not None]
         await read_ahead(service.serve_config, *(each.given for each in views))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
-        is_wanted = is_incremental and not is_users
-        route = our_route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_wanted)
-        if is_users:
-            place = (key.namespace, weighted_route.name_of(service))
-            route = await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=UNMARKED)
+        route = await gateways.weighted(self._lookup, self._cache, service, is_wanted=is_incremental, max_age=UNMARKED)
+        own = (key.namespace, names.http_route(key.name))
         marks = owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
         found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
@@ -158,7 +155,7 @@ class Observer:
             pending=pending,
             gateways=await gateways.read(self._lookup, self._cache, meta, places, is_moving=is_moving),
             route=route,
-            our_route=our_route,
+            our_route=self._cache.get(HttpRoute, *own) if is_users else route,
             users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),

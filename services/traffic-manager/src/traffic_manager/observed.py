@@ -1,19 +1,18 @@
 """What a plan may know: one RayService, its two clusters, its Gateway and its route, read once."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from common import conditions, names
+from common import conditions
 from common.api.core import Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.ray_service import RayService
-from common.ray import poll_interval, serve_writer
+from common.api.gateway import HttpRoute
+from common.ray import serve_writer
 from common.ray.request_metrics import Sample
 from common.ray.view import ServeView
 from common.upgrade import weighted_route
-from common.upgrade.policy import UpgradePolicy, WarmUpProgress
+from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record
 
 
@@ -66,24 +65,15 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     memory: Memory = Memory()
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
+class Observed(RoutedService, frozen=True, kw_only=True):
     """Everything that one reconcile of a RayService is decided from."""
 
-    service: RayService
     active: ClusterView | None = None
     pending: ClusterView | None = None
-    gateways: Mapping[weighted_route.Place, Gateway | None] = {}
-    """Our Gateway, and those that the user's route hangs on."""
-    route: HttpRoute | None = None
-    """The route with the weights: ours, or the user's that the annotation names."""
-    our_route: HttpRoute | None = None
-    users_routes: tuple[HttpRoute, ...] = ()
-    """Routes of users that hold something of ours, or are to."""
     overwriter: str | None = None
     """The field manager that replaced our backends on the route, where that is so."""
     clusters: frozenset[str] = frozenset()
     """All RayClusters of the RayService by name, unneeded ones included."""
-    grpc_route: GrpcRoute | None = None
     preview_route: HttpRoute | None = None
     mirror_route: HttpRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
@@ -92,14 +82,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
     gone: frozenset[str] = frozenset()
     """Clusters of the traffic record without a RayCluster."""
-    policy: UpgradePolicy | None = None
-    """The UpgradePolicy that the upgrade began with."""
-    warm_up: WarmUpProgress | None = None
-    """How far the pending cluster's warm-up is; None where none is asked for, or it cannot begin yet."""
     window: Window | None = None
     """What the gates of the policy are judged by; None before it was observed."""
-    rest: timedelta = poll_interval.SLOWEST
-    """The poll interval of a cluster that serves."""
 
     @property
     def pair(self) -> tuple[ClusterView, ClusterView] | None:
@@ -150,12 +134,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     def own_backends(self) -> frozenset[str]:
         """Return the Services that are ours wherever a route names them."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
-
-    @property
-    def gateway(self) -> Gateway | None:
-        """Return our Gateway."""
-        meta = self.service.metadata
-        return self.gateways.get((meta.namespace, names.gateway(meta.name)))
 
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:

@@ -143,7 +143,7 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(share, capacity=WHOLE)}
         moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
     acts = (*routed, *sent, *moved)
-    quiet = poll_interval.interval(now - _last_changed_at(view))
+    quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     if not head_is_ready(view.cluster) or view.serve.details is None:
         quiet = max(STARTING, quiet)
     elif serve_status.is_running(view.serve.details):
@@ -316,7 +316,7 @@ def _next_poll(
 ) -> datetime:
     """Return when to observe again what sends no message, and when time alone allows or demands a change."""
     changed = (m.changed_at,) if m.changed_at is not None else ()
-    poll = poll_interval.interval(now - max(*(_last_changed_at(each) for each in views), *changed))
+    poll = poll_interval.interval(now - max(*(poll_interval.last_changed_at(each) for each in views), *changed))
     is_shared = m.active.weight > 0 and m.pending.weight > 0
     is_uncertain = m.active.excess or m.pending.excess or any(each.serve.failures for each in views)
     moments = [now + (poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll)]
@@ -379,9 +379,3 @@ def _moved(
     record = traffic_record.of(observed.record, clusters, now=now, pair=pair, judged=judged)
     moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
     return (moved, *routing.verdicts(observed, judged))
-
-
-def _last_changed_at(view: ClusterView) -> datetime:
-    """Return when a cluster last changed, or was sent a config."""
-    changed_at = poll_interval.last_changed_at(view.cluster)
-    return changed_at if view.put_at is None else max(changed_at, view.put_at)

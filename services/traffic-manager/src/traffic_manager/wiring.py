@@ -62,7 +62,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
         events,
         clock=clock,
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
-        handlers=Execution(ConfigWriter(serve), reads=observer, events=events).handlers,
+        handlers=Execution(ConfigWriter(serve, events), reads=observer, events=events).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(

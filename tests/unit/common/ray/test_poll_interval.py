@@ -1,11 +1,13 @@
 """How often what sends no message is asked."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from common.api import ray_cluster
 from common.ray import poll_interval
+from common.ray.view import ServeView
 
 
 @pytest.mark.parametrize(
@@ -51,8 +53,11 @@ def test_a_cluster_was_last_stirred_by_the_newest_of_its_moments() -> None:
             },
         }
     )
-    assert poll_interval.last_changed_at(cluster).second == 9
+    assert poll_interval.last_changed_at(ServeView(cluster=cluster)).second == 9
 
 
 def test_a_cluster_without_any_moment_never_changed() -> None:
-    assert poll_interval.last_changed_at(ray_cluster.decode({"metadata": {"name": "c"}})).year == 1
+    view = ServeView(cluster=ray_cluster.decode({"metadata": {"name": "c"}}))
+    assert poll_interval.last_changed_at(view).year == 1
+    sent_at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert poll_interval.last_changed_at(msgspec.structs.replace(view, put_at=sent_at)) == sent_at

@@ -4,21 +4,30 @@ Nothing is sent that is not recorded first. So after any crash or loss a record 
 names the number that it follows: a decision from an older record is refused.
 """
 
+from typing import Final
+
 from common import errors
+from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.ray.revision import Outcome, Revision
 from common.ray.serve_api import ServeApi
 from common.ray.submit import Submit
+from common.runtime.events import EventRecorder
+from common.runtime.writer import Writer
+
+NOT_RECORDED: Final = "ServeConfigNotRecorded"
+"""Reason: Ray accepted a Serve config, and its record could not be completed."""
 
 
 class ConfigWriter:
     """Writes Serve configs and their records."""
 
-    def __init__(self, serve: ServeApi) -> None:
+    def __init__(self, serve: ServeApi, events: EventRecorder) -> None:
         self._serve = serve
+        self._events = events
 
-    async def send(self, action: Submit) -> str | None:
-        """Send a config; return why its outcome could not be recorded, None when it was."""
+    async def send(self, action: Submit, _observed: object, writer: Writer) -> bool:
+        """Send a config, and report an acceptance that could not be recorded; a handler of `common.runtime.executor`."""
         cluster, config = action.cluster, action.given.serve_config
         try:
             record = await self._serve.revisions.intend(cluster, action.given, after=action.after)
@@ -36,7 +45,10 @@ class ConfigWriter:
         except errors.Terminal:
             await self._conclude(cluster, record, Outcome.REFUSED)
             raise
-        return await self._conclude(cluster, record, Outcome.ACCEPTED)
+        unrecorded = await self._conclude(cluster, record, Outcome.ACCEPTED)
+        if unrecorded is not None:
+            await self._events.record(writer.root.metadata, warning(NOT_RECORDED, "Update", unrecorded))
+        return True
 
     async def _conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> str | None:
         try:

@@ -7,7 +7,7 @@ that thousands of them cost no more than a hundred; whatever sends a message (sp
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from common.api.ray_cluster import RayCluster
+from common.ray.view import ServeView
 
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
@@ -28,9 +28,10 @@ def at_rest(services: int) -> timedelta:
     return max(SLOWEST, timedelta(seconds=services / QUESTIONS))
 
 
-def last_changed_at(cluster: RayCluster) -> datetime:
-    """Return when a cluster was last seen to change."""
-    meta, status = cluster.metadata, cluster.status
-    transitions = (each.last_transition_time for each in status.conditions)
-    moments = (meta.creation_timestamp, status.last_update_time, *transitions)
-    return max((each for each in moments if each is not None), default=_NEVER)
+def last_changed_at(view: ServeView) -> datetime:
+    """Return when a cluster or one of its known pods was last seen to change, or was sent a config."""
+    meta, status = view.cluster.metadata, view.cluster.status
+    conditions = (*status.conditions, *(each for pod in view.pods for each in pod.status.conditions))
+    moments = (meta.creation_timestamp, status.last_update_time, view.put_at)
+    known = (*moments, *(each.last_transition_time for each in conditions))
+    return max((each for each in known if each is not None), default=_NEVER)

@@ -1,7 +1,7 @@
-"""The Gateways of a RayService's traffic, read once for each reconcile: ours, and those of a user's route.
+"""What carries the requests of a RayService, read once for each reconcile: its route, its Gateways, and the routes beside it.
 
-The bus brings ours. Those of users may have any owner, so they are looked up, and seldom where nothing moves. So are objects of
-another owner under the name of ours.
+The bus brings what is ours. A user's route, and the Gateways of users, may have any owner, so they are looked up, and seldom where nothing
+moves. So are objects of another owner under the name of ours.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,11 @@ from typing import Final
 from common import names
 from common.api.gateway import Gateway, HttpRoute
 from common.api.meta import ObjectMeta
+from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
 from common.runtime.cache import Cache
 from common.runtime.lookup import Lookup
+from common.upgrade import weighted_route
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
@@ -31,9 +33,17 @@ async def read(
     return {ours: cache.get(Gateway, *ours), **found}
 
 
-async def own_route(lookup: Lookup, cache: Cache, service: ObjectMeta, *, is_wanted: bool) -> HttpRoute | None:
-    """Return the HTTPRoute of the name of ours; where it is wanted, also one of another owner."""
-    place = (service.namespace, names.http_route(service.name))
+async def weighted(
+    lookup: Lookup, cache: Cache, service: RayService, *, is_wanted: bool, max_age: float
+) -> HttpRoute | None:
+    """Return the route that carries the weights: a user's, from at most so many seconds ago, or else that of the name of ours.
+
+    Where one of ours is wanted, this is also one of another owner.
+    """
+    meta = service.metadata
+    place = (meta.namespace, weighted_route.name_of(service))
+    if weighted_route.is_users(service):
+        return await lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=max_age)
     if not is_wanted:
         return cache.get(HttpRoute, *place)
     return await lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)

@@ -12,15 +12,13 @@ import msgspec
 
 from common import names as naming
 from common.ray import serve_writer
-from common.ray.view import head_is_ready
+from common.ray.view import SILENT, head_is_ready
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import Control, is_goal
 from service_reconciler.resources.ray_cluster import Match
 
-SILENT_AFTER: Final = 3
-"""Failed polls in a row after which no plan waits for a dashboard to take a capacity."""
 _ACTIVE: Final = Share(capacity=WHOLE, weight=WHOLE)
 _PENDING: Final = Share(capacity=0, weight=0)
 
@@ -101,5 +99,5 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
     """Return whether the active cluster has everything; the share of a dead cluster does not count."""
     old, new = record.clusters.get(active.name, _ACTIVE), record.clusters.get(pending.name, _PENDING)
-    is_dead = not head_is_ready(pending.cluster) or pending.serve.failures >= SILENT_AFTER
+    is_dead = not head_is_ready(pending.cluster) or pending.serve.failures >= SILENT
     return (old.capacity, old.weight, new.weight) == (WHOLE, WHOLE, 0) and (new.capacity == 0 or is_dead)

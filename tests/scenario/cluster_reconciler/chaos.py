@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -58,6 +58,9 @@ class Port:
         self._kube = kube
         self._owner = owner
         self._laws = laws
+
+    async def request(self, method: str, path: str, /, **more: Any) -> bytes:
+        return await self._kube.request(method, path, **more)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         return await self._send("get", resource, name, lambda: self._kube.get(resource, namespace, name))

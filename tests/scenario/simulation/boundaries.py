@@ -7,7 +7,7 @@ long after the call timed out. Reads of a dashboard have one, too: what a pass d
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -146,6 +146,9 @@ class GatedKube:
     def __init__(self, kube: FakeKube, boundaries: Boundaries) -> None:
         self._kube = kube
         self._at = boundaries
+
+    async def request(self, method: str, path: str, /, **more: Any) -> bytes:
+        return await self._kube.request(method, path, **more)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         return await self._kube.get(resource, namespace, name)

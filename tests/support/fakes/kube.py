@@ -66,6 +66,9 @@ class FakeKube:
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
+    async def request(self, _method: str, path: str, /, **_: Any) -> bytes:
+        raise NotImplementedError(path)
+
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         self._receive("get", resource, namespace, name)
         return msgspec.json.encode(self._find(resource, namespace, name))

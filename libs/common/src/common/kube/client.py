@@ -47,32 +47,63 @@ Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
 """Receives method, path and query of a request before it is sent; raises what a refusal means."""
 
 
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to some fields of an object."""
+
+    body: Body | Operations
+    content_type: str = MERGE_PATCH
+    subresource: str | None = None
+    field_manager: str | None = None
+    """Needed by server-side apply, which takes the fields over (force)."""
+
+
 class Kube(Protocol):
     """The API server as reconcilers see it; each call returns the answer's body and raises `common.errors`."""
 
+    def request(
+        self,
+        method: str,
+        path: str,
+        /,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Body | Operations | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Awaitable[bytes]:
+        """Send one request, which the calls below build."""
+        ...
+
     def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
         """Read one object from the API server itself (no cache)."""
-        ...
+        return self.request("GET", resource.path(namespace, name))
 
     def list(
         self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
     ) -> Awaitable[bytes]:
         """Read a whole collection consistently, or with a limit so many of it."""
-        ...
+        query = {"labelSelector": label_selector} if label_selector else {}
+        query |= {} if limit is None else {"limit": str(limit)}
+        return self.request("GET", resource.path(namespace), query=query)
 
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
         """Create; `AlreadyExists` when the name is taken. The answer for an Event or a pod has its metadata alone."""
-        ...
+        headers = METADATA if resource in {EVENT, POD} else None
+        return self.request("POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers)
 
     def replace(
         self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
     ) -> Awaitable[bytes]:
         """Replace the object named in the body; with a resourceVersion in it, `Conflict` when that is old."""
-        ...
+        name = cast("str", body["metadata"]["name"])
+        return self.request("PUT", resource.path(namespace, name, subresource), query=UNCHECKED, body=body)
 
-    def patch(self, resource: Resource, namespace: str | None, name: str, patch: "Patch") -> Awaitable[bytes]:
+    def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> Awaitable[bytes]:
         """Change some fields."""
-        ...
+        query = {**UNCHECKED, **({} if patch.field_manager is None else {"fieldManager": patch.field_manager})}
+        if patch.content_type == APPLY_PATCH:
+            query["force"] = "true"
+        path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}
+        return self.request("PATCH", path, query=query, body=patch.body, headers=headers)
 
     def delete(
         self,
@@ -84,33 +115,32 @@ class Kube(Protocol):
         version: str | None = None,
     ) -> Awaitable[bytes]:
         """Delete in the background; `Conflict` when the object has another uid, or another version, by now."""
-        ...
+        options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        wanted = (("uid", uid), ("resourceVersion", version))
+        if preconditions := {name: value for name, value in wanted if value is not None}:
+            options["preconditions"] = preconditions
+        return self.request("DELETE", resource.path(namespace, name), body=options)
 
     def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
         """Delete all that a selector matches in one request."""
-        ...
+        return self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
 
     def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
         """Issue a token of a ServiceAccount for the audience of the API server; the answer is a `TokenRequest`, and nothing is stored."""
-        ...
-
-
-class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to some fields of an object."""
-
-    body: Body | Operations
-    content_type: str = MERGE_PATCH
-    subresource: str | None = None
-    field_manager: str | None = None
-    """Needed by server-side apply, which takes the fields over (force)."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        return self.request("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), body=body)
 
 
 Check = Callable[[aiohttp.ClientResponse, int | None], Awaitable[None]]
 """Takes an answer, and how many bytes of it may be read if it is of another server."""
 
 
-class KubeClient:
-    """The API server over HTTP; implements `Kube` and hands out raw streams for watches."""
+class KubeClient(Kube):
+    """The API server over HTTP; it hands out raw streams for watches, too."""
 
     def __init__(
         self,
@@ -158,59 +188,6 @@ class KubeClient:
         await self._session.close()
         await self._foreign.close()
         await self._connector.close()
-
-    def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
-        return self.request("GET", resource.path(namespace, name))
-
-    def list(
-        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
-    ) -> Awaitable[bytes]:
-        query = {"labelSelector": label_selector} if label_selector else {}
-        query |= {} if limit is None else {"limit": str(limit)}
-        return self.request("GET", resource.path(namespace), query=query)
-
-    def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
-        headers = METADATA if resource in {EVENT, POD} else None
-        return self.request("POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers)
-
-    def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
-    ) -> Awaitable[bytes]:
-        name = cast("str", body["metadata"]["name"])
-        return self.request("PUT", resource.path(namespace, name, subresource), query=UNCHECKED, body=body)
-
-    def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> Awaitable[bytes]:
-        query = {**UNCHECKED, **({} if patch.field_manager is None else {"fieldManager": patch.field_manager})}
-        if patch.content_type == APPLY_PATCH:
-            query["force"] = "true"
-        path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}
-        return self.request("PATCH", path, query=query, body=patch.body, headers=headers)
-
-    def delete(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        *,
-        uid: str | None = None,
-        version: str | None = None,
-    ) -> Awaitable[bytes]:
-        options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-        wanted = (("uid", uid), ("resourceVersion", version))
-        if preconditions := {name: value for name, value in wanted if value is not None}:
-            options["preconditions"] = preconditions
-        return self.request("DELETE", resource.path(namespace, name), body=options)
-
-    def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
-        return self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
-
-    def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds},
-        }
-        return self.request("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), body=body)
 
     async def request(
         self,

@@ -13,7 +13,7 @@ from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
-from common.runtime.actions import ActionEvents
+from common.runtime.actions import ActionEvents, Report
 
 
 class Warned(msgspec.Struct, frozen=True):
@@ -40,34 +40,17 @@ class Noted(Warned, frozen=True):
         return normal(self.reason, self.action, self.note.format(**_places(cluster, child), **more))
 
 
-class Reported(msgspec.Struct, frozen=True):
-    """The Events of a write. Reasons follow from action and thing: `CreatedHeadPod`, `FailedToCreateHeadPod`, in a condition `FailedCreateHeadPod`."""
+class Reported(Report, frozen=True):
+    """The Events of a write, and the reason that a condition gives for its failure: `FailedCreateHeadPod`, where no other is named."""
 
-    action: str
-    thing: str
-    what: str
-    """As notes have it: `Created <what>`."""
-    failed: str = ""
-    """The beginning of the failure's note, where it is not `Failed to create <what>` and `end`."""
     end: str = ", "
-    failed_thing: str = ""
     condition_reason: str = ""
-
-    @property
-    def reasons(self) -> tuple[str, str]:
-        """Return the reason of the success, and that of the failure."""
-        return f"{self.action}d{self.thing}", f"FailedTo{self.action}{self.failed_thing or self.thing}"
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Events; `more` is what else the notes name."""
-        more |= _places(cluster, child)
-        reason, failed = self.reasons
-        note = self.failed or f"Failed to {self.action.lower()} {self.what}{self.end}"
-        return ActionEvents(
-            success=normal(reason, self.action, f"{self.action}d {self.what.format(**more)}"),
-            failure=warning(failed, self.action, note.format(**more)),
-            condition_reason=self.condition_reason or f"Failed{self.action}{self.thing}",
-        )
+        condition_reason = self.condition_reason or f"Failed{self.verb}{self.kind}"
+        found = self.of(**_places(cluster, child), **more)
+        return msgspec.structs.replace(found, condition_reason=condition_reason)
 
 
 def _places(cluster: RayCluster, child: str) -> dict[str, str]:
@@ -150,7 +133,7 @@ FORCE_DELETED: Final = Warned(
 )
 
 CREATED: Final = {
-    resource: Reported("Create", resource.kind, f"{what} {{child}}", f"Failed creating {what} {{child}}, ")
+    resource: Reported("Create", resource.kind, f"{what} {{child}}", failed=f"Failed creating {what} {{child}}, ")
     for resource, what in (
         (kinds.SERVICE, "service"),
         (kinds.SERVICE_ACCOUNT, "service account"),
@@ -165,34 +148,36 @@ CREATED: Final = {
     kinds.PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
 }
 CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanup Job {child}")
-UPDATED_INGRESS: Final = Reported("Update", "Ingress", "ingress {child}", "Failed updating ingress {child}, ")
+UPDATED_INGRESS: Final = Reported("Update", "Ingress", "ingress {child}", failed="Failed updating ingress {child}, ")
 UPDATED: Final = {
     kind: Reported("Update", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in (kinds.NETWORK_POLICY, BUDGET)
 }
 DELETED: Final = {kind: Reported("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in UPDATED}
-CREATED_HEAD: Final = Reported("Create", "HeadPod", "head Pod {child}", "Failed to create head Pod {namespace}/, ")
+CREATED_HEAD: Final = Reported(
+    "Create", "HeadPod", "head Pod {child}", failed="Failed to create head Pod {namespace}/, "
+)
 """A pod that is not made has no name in KubeRay's text."""
 CREATED_WORKER: Final = Reported(
-    "Create", "WorkerPod", "worker Pod {child}", "Failed to create worker Pod for the cluster {cluster}, "
+    "Create", "WorkerPod", "worker Pod {child}", failed="Failed to create worker Pod for the cluster {cluster}, "
 )
 DELETED_HEAD: Final = Reported(
-    "Delete", "HeadPod", "head Pod {child}; {state}", "Failed deleting head Pod {child}; {state}, "
+    "Delete", "HeadPod", "head Pod {child}; {state}", failed="Failed deleting head Pod {child}; {state}, "
 )
 DELETED_WORKER: Final = Reported(
-    "Delete", "WorkerPod", "{what} {child}{more}", "Failed deleting {what} {child}{failed_more}, "
+    "Delete", "WorkerPod", "{what} {child}{more}", failed="Failed deleting {what} {child}{failed_more}, "
 )
 DELETED_GROUP: Final = Reported(
     "Delete",
     "WorkerPod",
     "all pods for suspended worker group {group} in RayCluster {cluster}",
-    "Failed deleting worker Pods for suspended group {group} in RayCluster {cluster}, ",
-    failed_thing="WorkerPodCollection",
+    failed="Failed deleting worker Pods for suspended group {group} in RayCluster {cluster}, ",
+    failed_kind="WorkerPodCollection",
 )
 DELETED_ALL: Final = Reported(
     "Delete",
     "Pod",
     "{what} for RayCluster {cluster} due to {why}",
-    "Failed deleting Pods due to {why} for RayCluster {cluster}, ",
-    failed_thing="PodCollection",
+    failed="Failed deleting Pods due to {why} for RayCluster {cluster}, ",
+    failed_kind="PodCollection",
     condition_reason=ReplicaFailure.DELETE_ALL_PODS,
 )

@@ -32,16 +32,20 @@ class Report(msgspec.Struct, frozen=True):
     """As their reasons have it: `Created<kind>`, `FailedToCreate<kind>`."""
     what: str
     end: str = ": "
+    failed: str = ""
+    """The beginning of the failure's note, where it is not `Failed to create <what>` and `end`."""
+    failed_kind: str = ""
 
-    def of(self, *names: str) -> ActionEvents:
+    @property
+    def reasons(self) -> tuple[str, str]:
+        """Return the reason of the success, and that of the failure."""
+        return f"{self.verb}d{self.kind}", f"FailedTo{self.verb}{self.failed_kind or self.kind}"
+
+    def of(self, *names: str, **more: str) -> ActionEvents:
         """Return the Events with these names in the text, such as `<namespace>/<name>`."""
-        what = self.what.format(*names)
-        failure = warning(
-            f"FailedTo{self.verb}{self.kind}", self.verb, f"Failed to {self.verb.lower()} {what}{self.end}"
-        )
-        return ActionEvents(
-            success=normal(f"{self.verb}d{self.kind}", self.verb, f"{self.verb}d {what}"), failure=failure
-        )
+        (done, failed), note = self.reasons, self.failed or f"Failed to {self.verb.lower()} {self.what}{self.end}"
+        success = normal(done, self.verb, f"{self.verb}d {self.what.format(*names, **more)}")
+        return ActionEvents(success=success, failure=warning(failed, self.verb, note.format(*names, **more)))
 
     def failure(self, *names: str) -> ActionEvents:
         """Return the Event of a failure alone."""

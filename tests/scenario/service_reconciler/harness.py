@@ -22,6 +22,7 @@ from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.clock import FakeClock
 from support.fakes.events import FakeEvents
 from support.fakes.kube import Request
+from support.fakes.webhook import FakeServers
 
 KEY = Key(NAMESPACE, NAME)
 TICK = 0.25
@@ -39,6 +40,8 @@ class Harness(Surroundings):
         self.clock = FakeClock()
         super().__init__(self.clock)
         self.config = config
+        self.servers = FakeServers()
+        """What gates ask."""
         self.key = KEY
         self.other_services: list[Key] = []
         """Other RayServices that the process reconciles."""
@@ -78,6 +81,7 @@ class Harness(Surroundings):
             instance="test",
             bus=self.events,
             registry=self.metrics,
+            outbound=self.servers,
         )
         for (kind, _, _), body in self.kube.objects.items():
             self._put(kind, body)

@@ -81,7 +81,7 @@ class Pair(Harness):
 
     def restart_traffic(self) -> None:
         """Begin a new traffic-manager."""
-        self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test")
+        self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test", outbound=self.servers)
         for (kind, _, _), body in self.kube.objects.items():
             self._give(kind, body)
         self._traffic_next = self.clock.now()

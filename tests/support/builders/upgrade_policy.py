@@ -21,6 +21,7 @@ CAREFUL: Final[Json] = {
         {"metric": "errorRate", "max": "1%", "minRequests": 100},
         {"metric": "latencyP95", "maxIncrease": "30%", "minRequests": 100},
         {"metric": "timeToFirstToken", "quantile": 0.95, "maxIncrease": "30%"},
+        {"webhook": {"url": "https://checks.example.com/upgrade"}},
     ],
     "onFailure": "Rollback",
     "bake": "15m",
@@ -30,6 +31,7 @@ CAREFUL: Final[Json] = {
 }
 GATE: Final[Json] = {"metric": "errorRate", "max": "1%"}
 STEP: Final[Json] = {"weight": 100}
+WEBHOOK: Final[Json] = {"webhook": {"url": "https://checks.example.com/upgrade"}}
 LEGAL: Final[dict[str, Json]] = {
     "a full policy": CAREFUL,
     "an empty one": {},
@@ -46,6 +48,10 @@ LEGAL: Final[dict[str, Json]] = {
     "a latency with a quantile": {"gates": [{"metric": "latency", "quantile": 0.999, "max": "1h"}]},
     "the median token": {"gates": [{"metric": "timeToFirstToken", "quantile": 0.5, "max": "2s"}]},
     "one request": {"gates": [{**GATE, "minRequests": 1}]},
+    "a webhook": {"gates": [WEBHOOK]},
+    "two webhooks": {"gates": [WEBHOOK, GATE, {"webhook": {"url": "http://10.1.2.3:8080"}}]},
+    "a webhook at an address of IPv6": {"gates": [{"webhook": {"url": "https://[2001:db8::1]:8443/a?b=c&d=%20"}}]},
+    "the longest address": {"gates": [{"webhook": {"url": "https://a.example/" + "a" * 482}}]},
     "a week": {"bake": "168h"},
     "a path with a query": {"warmUp": {"requests": 1, "path": "/v1/warm.up?model=a&n=1"}},
     "the longest path": {"warmUp": {"requests": 1, "path": "/" + "a" * 999}},
@@ -54,6 +60,10 @@ LEGAL: Final[dict[str, Json]] = {
     "a preview by Service": {"preview": {"service": True}},
     "edits at once": {"applyEdits": "AtOnce", "onFailure": "Pause", "autoPromote": False},
 }
+
+
+def _webhook(**fields: Any) -> Json:
+    return {"gates": [GATE, {"webhook": fields}]}
 
 
 def _gate(**fields: Any) -> Json:
@@ -81,6 +91,25 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "a pause that is true": ({"steps": [{**STEP, "pause": True}]}, "spec.steps[0].pause"),
     "no gate": ({"gates": []}, "spec.gates"),
     "11 gates": ({"gates": [GATE] * 11}, "spec.gates"),
+    "a webhook and a metric": ({"gates": [{**GATE, **WEBHOOK}]}, "spec.gates[0]"),
+    "a webhook with a limit": ({"gates": [{**WEBHOOK, "max": "1%"}]}, "spec.gates[0].max"),
+    "a webhook with a quantile": ({"gates": [{**WEBHOOK, "quantile": 0.5}]}, "spec.gates[0].quantile"),
+    "a webhook with requests": ({"gates": [{**WEBHOOK, "minRequests": 5}]}, "spec.gates[0].minRequests"),
+    "a webhook without an address": (_webhook(), "spec.gates[1].webhook.url"),
+    "a webhook as text": ({"gates": [{"webhook": "https://a.example"}]}, "spec.gates[0].webhook"),
+    "a webhook over FTP": (_webhook(url="ftp://a.example"), "spec.gates[1].webhook.url"),
+    "a webhook in a file": (_webhook(url="file:///etc/passwd"), "spec.gates[1].webhook.url"),
+    "a webhook without a scheme": (_webhook(url="a.example/hook"), "spec.gates[1].webhook.url"),
+    "a webhook without a host": (_webhook(url="https:///hook"), "spec.gates[1].webhook.url"),
+    "a webhook with a user": (_webhook(url="https://me@a.example"), "spec.gates[1].webhook.url"),
+    "a webhook with a password": (_webhook(url="https://me:secret@a.example"), "spec.gates[1].webhook.url"),
+    "a webhook with a fragment": (_webhook(url="https://a.example/#b"), "spec.gates[1].webhook.url"),
+    "a webhook with a blank": (_webhook(url="https://a.example/a b"), "spec.gates[1].webhook.url"),
+    "a webhook with a line feed": (_webhook(url="https://a.example/a\nHost: b"), "spec.gates[1].webhook.url"),
+    "a webhook with a backslash": (_webhook(url="https://a.example\\@b.example"), "spec.gates[1].webhook.url"),
+    "a webhook at port 0": (_webhook(url="https://a.example:0"), "spec.gates[1].webhook.url"),
+    "a webhook at port 65536": (_webhook(url="https://a.example:65536"), "spec.gates[1].webhook.url"),
+    "too long a webhook": (_webhook(url="https://a.example/" + "a" * 483), "spec.gates[1].webhook.url"),
     "no metric": ({"gates": [{"max": "1%"}]}, "spec.gates[0].metric"),
     "an unknown metric": (_gate(metric="throughput"), "spec.gates[1].metric"),
     "an unknown quantile": (_gate(metric="latencyP42", max="1s"), "spec.gates[1].metric"),

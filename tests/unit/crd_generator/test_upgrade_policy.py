@@ -32,8 +32,9 @@ def objects(schema: Schema, path: tuple[str | int, ...] = ()) -> Iterator[tuple[
 def test_the_schema_has_the_fields_that_the_reader_knows(path: tuple[str | int, ...], known: set[str]) -> None:
     spec: Any = deepcopy(CAREFUL)
     part = spec
-    for each in path:
-        part = part[each]
+    for each, following in zip(path, (*path[1:], None), strict=False):
+        is_item = isinstance(each, int)
+        part = next((item for item in part if following in item), part[each]) if is_item else part[each]
     part["unknown"] = 1
     with pytest.raises(PolicyError) as refused:
         upgrade_policy.read("p", spec)

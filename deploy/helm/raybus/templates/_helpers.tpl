@@ -35,6 +35,7 @@
   "RAYBUS_WATCH_NAMESPACES" (join "," .Values.watchNamespace)
   "RAYBUS_WORKERS" (toString .Values.reconcileConcurrency)
   "RAYBUS_CLUSTER_DOMAIN" .Values.clusterDomain
+  "RAYBUS_GATE_TARGETS" (join "," .Values.gateTargets)
 -}}
 {{- if .Values.nats.enabled -}}
 {{- $settings = set $settings "RAYBUS_NATS_REGISTER_KEY" "true" -}}

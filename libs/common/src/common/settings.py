@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from common import errors, feature_gates
+from common import errors, feature_gates, targets
 from common.feature_gates import BETA, Gates
+from common.targets import Origin
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -87,6 +88,13 @@ def _gates(variable: str, value: str) -> Gates:
         raise errors.InvalidSpec(f"{variable}: {problem}") from problem
 
 
+def _origins(variable: str, value: str) -> tuple[Origin, ...]:
+    try:
+        return targets.read(value)
+    except ValueError as problem:
+        raise errors.InvalidSpec(f"{variable}: {problem}") from problem
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that all services share; a service with more of its own keeps them beside these."""
 
@@ -118,6 +126,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN", _text)] = "cluster.local"
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
+    gate_targets: Annotated[tuple[Origin, ...], Variable(targets.VARIABLE, _origins)] = ()
+    """The servers that gates of UpgradePolicies may ask; empty means none."""
+    kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST", _text)] = ""
+    """The API server's address in its cluster, which Kubernetes sets; no gate asks it."""
     traces_file: Annotated[Path | None, Variable("RAYBUS_TRACES", _output)] = None
     """Append spans to this file; OpenTelemetry's own `OTEL_*` variables work beside it."""
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from common import durations
-from common.upgrade import fields, policy
+from common.upgrade import fields, gate_types, policy
 from crd_generator.schema import Schema
 
 FILE: Final = "raybus.io_upgradepolicies.yaml"
@@ -85,7 +85,9 @@ def spec() -> Schema:
             "preview": _preview(),
             "steps": _steps(),
             "gates": _list(
-                "Limits on the requests of the new cluster, while it has traffic.", _gate(), policy.MOST_GATES
+                "What must hold for the new cluster: limits on its requests, and answers of webhooks.",
+                _gate(),
+                gate_types.MOST_GATES,
             ),
             "onFailure": _choice(
                 "What a failed gate does to the upgrade.", policy.OnFailure, default=policy.OnFailure.ROLLBACK
@@ -138,48 +140,88 @@ def _gate() -> Schema:
         "metric": {
             "description": "What is measured. latency and timeToFirstToken need a quantile.",
             "type": "string",
-            "enum": list(policy.SPELLINGS),
+            "enum": list(gate_types.SPELLINGS),
         },
         "quantile": {
             "description": "Quantile of the durations: 0.95 is the time within which 95 % of the requests end.",
             "type": "number",
-            "minimum": policy.LOWEST_QUANTILE,
-            "maximum": policy.HIGHEST_QUANTILE,
+            "minimum": gate_types.LOWEST_QUANTILE,
+            "maximum": gate_types.HIGHEST_QUANTILE,
         },
         "max": _text("The limit: a percentage of the requests (1%), or a duration (250ms).", f"{percent}|{duration}"),
         "maxIncrease": {
             **_text("The limit as a growth over the value of the active cluster: 30%.", percent),
             "x-kubernetes-validations": [
                 _rule(
-                    f"double(self.replace('%', '')) <= {policy.LARGEST_INCREASE}.0",
-                    f"must be at most {policy.LARGEST_INCREASE}%",
+                    f"double(self.replace('%', '')) <= {gate_types.LARGEST_INCREASE}.0",
+                    f"must be at most {gate_types.LARGEST_INCREASE}%",
                 )
             ],
         },
-        "minRequests": _integer("Requests without which the gate does not pass.", 1, policy.MOST_REQUESTS, default=100),
+        "minRequests": _integer(
+            f"Requests without which the gate does not pass; {gate_types.LEAST_REQUESTS} when absent.",
+            1,
+            gate_types.MOST_REQUESTS,
+        ),
+        "webhook": _object(
+            "A server that decides before the first traffic and at each step.",
+            {"url": _url("Its address. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS.")},
+            required=("url",),
+        ),
     }
     rules = [
-        _rule("has(self.max) != has(self.maxIncrease)", "state exactly one of max and maxIncrease", at=".max"),
         _rule(
-            f"self.metric != 'errorRate' || !has(self.max) || (self.max.matches('{percent}') && double(self.max.replace('%', '')) <= 100.0)",
+            f"[{', '.join(f'has(self.{each})' for each in gate_types.Kind)}].exists_one(each, each)",
+            f"state exactly one of {' and '.join(gate_types.Kind)}",
+            at=".metric",
+        ),
+        *_rules_of_kinds(),
+        _rule(
+            "!has(self.metric) || has(self.max) != has(self.maxIncrease)",
+            "state exactly one of max and maxIncrease",
+            at=".max",
+        ),
+        _rule(
+            f"!has(self.metric) || self.metric != 'errorRate' || !has(self.max) || (self.max.matches('{percent}') "
+            "&& double(self.max.replace('%', '')) <= 100.0)",
             "of errorRate, must be a percentage such as 1%, at most 100%",
             at=".max",
         ),
         _rule(
-            f"self.metric == 'errorRate' || !has(self.max) || (self.max.matches('{duration}') "
+            f"!has(self.metric) || self.metric == 'errorRate' || !has(self.max) || (self.max.matches('{duration}') "
             f"&& duration(self.max) > duration('0s') && duration(self.max) <= duration('{longest}'))",
             f"of a latency, must be a positive duration such as 250ms, at most {longest}",
             at=".max",
         ),
         _rule(
-            "has(self.quantile) == (self.metric in ['latency', 'timeToFirstToken'])",
+            "!has(self.metric) || has(self.quantile) == (self.metric in ['latency', 'timeToFirstToken'])",
             "latency and timeToFirstToken need a quantile, the other metrics take none",
             at=".quantile",
         ),
     ]
     return {
-        **_object("A limit on the requests of the new cluster.", properties, required=("metric",)),
+        **_object("A condition on the new cluster.", properties),
         "x-kubernetes-validations": rules,
+    }
+
+
+def _rules_of_kinds() -> list[Schema]:
+    """Return the rules that keep the fields of one kind of gate out of the others."""
+    return [
+        _rule(f"has(self.metric) || !has(self.{field})", "is a field of a gate with a metric", at=f".{field}")
+        for field in ("max", "maxIncrease", "minRequests", "quantile")
+    ]
+
+
+def _url(description: str) -> Schema:
+    return {
+        **_text(description, _anchored(gate_types.URL.pattern), longest=gate_types.LONGEST_URL),
+        "x-kubernetes-validations": [
+            _rule(
+                "isURL(self) && (url(self).getPort() == '' || (int(url(self).getPort()) > 0 && int(url(self).getPort()) <= 65535))",
+                "must have a port from 1 to 65535, or none",
+            )
+        ],
     }
 
 

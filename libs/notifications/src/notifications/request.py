@@ -1,17 +1,13 @@
-"""The request of a notification, and what its answer means. Pure.
+"""The request of a notification, and what its answer means. Pure."""
 
-Signed by Standard Webhooks (https://www.standardwebhooks.com): HMAC-SHA256 of the id, the time and the body.
-"""
-
-import base64
-import hashlib
-import hmac
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
+
+from common import signature
 
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 300.0
@@ -61,17 +57,6 @@ class Drop(msgspec.Struct, frozen=True):
     reason: str
 
 
-def read_key(text: str) -> bytes:
-    """Read a signing key, `whsec_` and base64; raise `ValueError` for any other text, which is not quoted."""
-    try:
-        key = base64.b64decode(text.strip().removeprefix("whsec_"), validate=True)
-    except ValueError:
-        key = b""
-    if len(key) < 16:
-        raise ValueError("expected whsec_ and base64 of at least 16 bytes, as 'openssl rand -base64 32' makes it")
-    return key
-
-
 def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> dict[str, str]:
     """Return the headers of a request; signed if there is a key."""
     found = {
@@ -81,13 +66,7 @@ def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> 
     }
     if key is None:
         return found
-    seconds = int(now.timestamp())
-    digest = hmac.new(key, f"{identity}.{seconds}.".encode() + body, hashlib.sha256).digest()
-    return found | {
-        "webhook-id": identity,
-        "webhook-timestamp": str(seconds),
-        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
-    }
+    return found | signature.headers(identity, body, key=key, now=now)
 
 
 def decide(answer: Answer, *, attempt: int, most: int, now: datetime, jitter: float) -> Retry | Drop | None:

@@ -14,8 +14,8 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from common import errors
-from notifications import request, templates
+from common import errors, signature
+from notifications import templates
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """As of a named subscriber."""
@@ -138,7 +138,7 @@ def _secrets(name: str, paths: Paths, choices: Choices) -> Secrets:
     _check_url(name, url, choices)
     key = _secret(paths, f"{name}.key")
     try:
-        return Secrets(url, None if key is None else request.read_key(key))
+        return Secrets(url, None if key is None else signature.read_key(key))
     except ValueError as problem:
         raise errors.InvalidSpec(f"{name}.key: {problem}") from None
 

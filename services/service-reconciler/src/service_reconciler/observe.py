@@ -29,6 +29,7 @@ from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, traffic_record, weighted_route
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.outbound import Outbound
 from common.upgrade.policy import WarmUpProgress
 from common.upgrade.warm_up import WarmUps
 from service_reconciler import decided, validation
@@ -54,7 +55,7 @@ IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what it reads from)
         self,
         cache: Cache,
         kube: Kube,
@@ -63,12 +64,13 @@ class Observer:
         config: Config,
         clock: Clock,
         background: Background,
+        outbound: Outbound,
     ) -> None:
         self._cache = cache
         self._lookup = Lookup(kube, cache, clock)
         self._watch = ClockWatch(clock)
         self._serve = serve
-        self._policies = Policies(kube)
+        self._policies = Policies(kube, outbound)
         self._warm_ups = WarmUps(serve, background)
         self._config = config
         self._fetched: set[Key] = set()

@@ -15,7 +15,9 @@ from common.kube.client import Kube
 from common.kube.resources import UPGRADE_POLICY, illegal_name
 from common.problem import Problem
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.policy import PolicyError, Stored
+from common.upgrade.gate_types import WebhookGate
+from common.upgrade.outbound import Outbound
+from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 from service_reconciler.policy_reading import Reading
 from service_reconciler.reasons import Reason
 
@@ -26,8 +28,9 @@ MOST: Final = 100
 class Policies:
     """Reads UpgradePolicies."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, outbound: Outbound) -> None:
         self._kube = kube
+        self._outbound = outbound
 
     async def record_for(self, service: RayService) -> Reading:
         """Return the record of the policy that a RayService follows."""
@@ -37,10 +40,23 @@ class Policies:
             return Reading(record=found)
         meta, spec = found.metadata, found.spec
         try:
-            record: str | Problem[Reason] = upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec)
+            policy = upgrade_policy.read(meta.name, spec)
+            why = self._forbidden(policy, service.metadata.namespace)
+            record: str | Problem[Reason] = (
+                upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec)
+                if why is None
+                else _refused(meta.name, why)
+            )
         except PolicyError as problem:
             record = _refused(meta.name, f"is not valid: {problem}. Correct it, and the upgrade begins")
         return Reading(record=record, stored=found)
+
+    def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
+        """Return which gate asks a server that may not be asked; its upgrade would wait for good."""
+        for position, gate in enumerate(policy.gates):
+            if isinstance(gate, WebhookGate) and (why := self._outbound.refusal(gate.url, namespace)) is not None:
+                return f"cannot be followed: spec.gates[{position}].webhook.url: {why}. Ask them to add it, or remove the gate"
+        return None
 
     async def _named(self, service: RayService, name: str) -> Stored | Problem[Reason]:
         if (why := illegal_name(UPGRADE_POLICY, name)) is not None:

@@ -235,8 +235,8 @@ def of_gates(observed: Observed) -> ServiceProblem | None:
     if observed.policy is None or upgrade is None or not upgrade.lacking:
         return None
     text = (
-        f"waiting: of the UpgradePolicy {observed.policy.name} the gates {upgrade.lacking} have not observed enough requests to be judged; "
-        f"the step lasts until they have, or until the deadline ({labels.PROGRESS_DEADLINE}). For fewer requests lower their minRequests"
+        f"waiting: of the UpgradePolicy {observed.policy.name} the gates {upgrade.lacking} are not decided yet; the step lasts until they are, "
+        f"or until the deadline ({labels.PROGRESS_DEADLINE}). A metric is decided by minRequests requests, for fewer lower it; a webhook by its answer"
     )
     return ServiceProblem(Reason.GATE_INCONCLUSIVE, text, event=EventReason.GATE_INCONCLUSIVE)
 

@@ -34,6 +34,8 @@ from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.writer import Writer
 from common.settings import Settings
+from common.upgrade import outbound as outbounds
+from common.upgrade.outbound import NoOutbound, Outbound
 from service_reconciler import metrics
 from service_reconciler.execute import Execution
 from service_reconciler.observe import Observer
@@ -66,6 +68,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     instance: str,
     bus: Bus,
     registry: CollectorRegistry | None = None,
+    outbound: Outbound | None = None,
 ) -> App:
     """Put the reconciler together; with a registry, what it knows is exported there."""
     cache = Cache()
@@ -74,7 +77,9 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
-    observer = Observer(cache, kube, serve, config=config, clock=clock, background=background)
+    observer = Observer(
+        cache, kube, serve, config=config, clock=clock, background=background, outbound=outbound or NoOutbound()
+    )
     writer, publisher = ConfigWriter(serve, events), Publisher(bus, clock, events.record)
     executor = Executor[Observed](
         events,
@@ -108,9 +113,17 @@ async def main(settings: Settings) -> None:
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
-        async with dashboards.reached(kube, settings) as dashboard:
+        async with dashboards.reached(kube, settings) as dashboard, outbounds.reached(settings) as outbound:
             metrics.initialize()
-            instance = socket.gethostname()
-            yield assemble(kube, dashboard, config, clock=clock, instance=instance, bus=bus, registry=REGISTRY)
+            yield assemble(
+                kube,
+                dashboard,
+                config,
+                clock=clock,
+                instance=socket.gethostname(),
+                bus=bus,
+                registry=REGISTRY,
+                outbound=outbound,
+            )
 
     await replica.run(settings, assembled, version=config.version, bus=bus)

@@ -6,6 +6,7 @@ made for it: below a RayService that was deleted, with the deletion not yet on t
 whatever is made.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -29,10 +30,16 @@ from common.runtime.background import Background
 from common.runtime.cache import Cache, Object, Objects, Remembered
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import gateways, weighted_route
+from common.upgrade import gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.traffic_record import WHOLE, Record
+from common.upgrade.gate_types import AnyGate, Gate
+from common.upgrade.gates import Result
+from common.upgrade.inquiries import Inquiries
+from common.upgrade.outbound import Outbound
+from common.upgrade.policy import UpgradePolicy
+from common.upgrade.traffic_record import WHOLE, Record, Share
 from common.upgrade.warm_up import WarmUps
+from common.upgrade.webhook import Strategy
 from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health
 from traffic_manager.windows import Windows
@@ -59,6 +66,7 @@ class Observer:
         *,
         clock: Clock,
         background: Background,
+        outbound: Outbound,
     ) -> None:
         self._cache = cache
         self._kube = kube
@@ -67,6 +75,7 @@ class Observer:
         self._lookup = Lookup(kube, cache, clock)
         self._windows = Windows(serve, background, clock)
         self._warm_ups = WarmUps(serve, background)
+        self._inquiries = Inquiries(kube, outbound, background, clock)
         self._fetched: set[Key] = set()
         self._absent_since = Remembered[tuple[str, str], float]()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
@@ -79,6 +88,7 @@ class Observer:
             self._memories.pop(each.metadata.uid, None)
             self._windows.forget(each.metadata.uid)
             self._warm_ups.forget(each.metadata.uid)
+            self._inquiries.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
                 for kind in OPTIONAL_KINDS:
@@ -252,11 +262,39 @@ class Observer:
         if share.weight == 0 and policy.warm_up is not None and health.ready_capacity(pending, share.capacity) > 0:
             proxies = list(self._nodes(pending, "serve", ports.SERVE).values())
             warm_up = await self._warm_ups.of(meta.uid, proxies, policy.warm_up)
-        if policy.gates and (share.weight > 0 or observed.mirror_route is not None):
+        measures = any(isinstance(each, Gate) for each in policy.gates)
+        if measures and (share.weight > 0 or observed.mirror_route is not None):
             exporters = (self._nodes(each, "metrics", ports.METRICS) for each in (active, pending))
             is_whole = share.weight == WHOLE
             window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
-        return msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
+        observed = msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
+        return msgspec.structs.replace(observed, answers=await self._answers(observed, policy, share))
+
+    async def _answers(self, observed: Observed, policy: UpgradePolicy, share: Share) -> Mapping[AnyGate, Result]:
+        """Return what the gates came to that ask a server; before the first traffic they ask once the pending cluster can serve."""
+        asked, pair, weight = gate_types.asking(policy.gates), observed.pair, share.weight
+        if (
+            not asked
+            or pair is None
+            or not observed.is_deciding
+            or (weight > 0 and not upgrade_policy.is_step(policy, weight))
+        ):
+            return {}
+        active, pending = pair
+        is_ready = weight > 0 or health.ready_capacity(pending, share.capacity) > 0
+        is_warm = weight > 0 or policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
+        if not (is_ready and is_warm):
+            return {}
+        step = webhook.step_of(
+            observed.service,
+            policy,
+            active.cluster,
+            pending.cluster,
+            strategy=Strategy.STEPS,
+            weight=weight,
+            since=share.moved_at,
+        )
+        return await self._inquiries.of(step, asked)
 
     def _nodes(self, view: ClusterView, name: str, default: int) -> dict[str, Target]:
         """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""

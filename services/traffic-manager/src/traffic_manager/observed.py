@@ -11,7 +11,10 @@ from common.api.gateway import HttpRoute
 from common.ray import serve_writer
 from common.ray.request_metrics import Sample
 from common.ray.view import ServeView
-from common.upgrade import weighted_route
+from common.upgrade import controls as upgrade_controls
+from common.upgrade import traffic_record, weighted_route
+from common.upgrade.gate_types import AnyGate
+from common.upgrade.gates import Result
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record
 
@@ -84,6 +87,8 @@ class Observed(RoutedService, frozen=True, kw_only=True):
     """Clusters of the traffic record without a RayCluster."""
     window: Window | None = None
     """What the gates of the policy are judged by; None before it was observed."""
+    answers: Mapping[AnyGate, Result] = {}
+    """What the gates that ask a server came to at this weight."""
 
     @property
     def pair(self) -> tuple[ClusterView, ClusterView] | None:
@@ -109,6 +114,13 @@ class Observed(RoutedService, frozen=True, kw_only=True):
     def is_aborted(self) -> bool:
         """Return whether the service stays on its active cluster, or rolls back to it, whatever its spec asks for."""
         return self.is_true("UpgradeAborted")
+
+    @property
+    def is_deciding(self) -> bool:
+        """Return whether the gates of an UpgradePolicy still decide about the upgrade: it goes forward, and none of them failed."""
+        held = traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
+        is_over = self.is_aborted or self.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
+        return not is_over and not upgrade_controls.of(self.service).promotes
 
     @property
     def active_name(self) -> str:

@@ -30,6 +30,8 @@ from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.writer import Writer
 from common.settings import Settings
+from common.upgrade import outbound as outbounds
+from common.upgrade.outbound import NoOutbound, Outbound
 from common.version import OPERATOR_VERSION
 from traffic_manager.execute import Execution
 from traffic_manager.observe import Observer
@@ -51,13 +53,13 @@ KINDS: Final[dict[str, type[Object]]] = {
 }
 
 
-def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -> App:
+def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str, outbound: Outbound | None = None) -> App:
     """Put the service together."""
     cache = Cache()
     serve = ServeApi(dashboard, kube, cache, clock)
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
     background = Background()
-    observer = Observer(cache, kube, serve, clock=clock, background=background)
+    observer = Observer(cache, kube, serve, clock=clock, background=background, outbound=outbound or NoOutbound())
     executor = Executor[Observed](
         events,
         clock=clock,
@@ -88,7 +90,7 @@ async def main(settings: Settings) -> None:
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
-        async with dashboards.reached(kube, settings) as dashboard:
-            yield assemble(kube, dashboard, clock=clock, instance=socket.gethostname())
+        async with dashboards.reached(kube, settings) as dashboard, outbounds.reached(settings) as outbound:
+            yield assemble(kube, dashboard, clock=clock, instance=socket.gethostname(), outbound=outbound)
 
     await replica.run(settings, assembled, version=OPERATOR_VERSION)

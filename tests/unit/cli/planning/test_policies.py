@@ -31,11 +31,12 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
     ]
     assert found.shortest_seconds == 9 * 60
     assert policies.lines(found) == [
-        "UpgradePolicy careful: steps of 1, 10, 25, 100 %; gates errorRate, latencyP95, timeToFirstTokenP95; "
+        "UpgradePolicy careful: steps of 1, 10, 25, 100 %; gates errorRate, latencyP95, timeToFirstTokenP95, webhook; "
         "at least 9 min and 1 pause",
         "  errorRate: at most 1 %, from 100 requests; else rollback",
         "  latencyP95: at most 30 % above the active cluster, from 100 requests; else rollback",
         "  timeToFirstTokenP95: at most 30 % above the active cluster, from 100 requests; else rollback",
+        "  webhook: checks.example.com answers Pass, before the first traffic and at each step; else rollback",
     ]
 
 

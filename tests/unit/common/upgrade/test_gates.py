@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from common.ray.request_metrics import Histogram, Requests, Sample
 from common.upgrade import gates, sequential
+from common.upgrade.gate_types import Gate, Metric
 from common.upgrade.gates import Outcome, Result, evaluate
-from common.upgrade.policy import Gate, Metric
 
 MILLISECONDS = (1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 1000, 2000, 5000, 10000, 60000, 120000, 300000, 600000)
 BOUNDS = tuple(each / 1000 for each in MILLISECONDS)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from common import untrusted
 from common.api.opaque import Json
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.gate_types import Gate, Metric, WebhookGate
 from common.upgrade.policy import (
-    Gate,
-    Metric,
     Mirror,
     OnFailure,
     PolicyError,
@@ -38,6 +37,7 @@ READ = UpgradePolicy(
         Gate(metric=Metric.ERROR_RATE, max=0.01),
         Gate(metric=Metric.LATENCY, quantile=0.95, max_increase=0.3),
         Gate(metric=Metric.TIME_TO_FIRST_TOKEN, quantile=0.95, max_increase=0.3),
+        WebhookGate(title="webhook", url="https://checks.example.com/upgrade"),
     ),
     bake=15 * MINUTE,
     warm_up=WarmUp(requests=50, path="/warmup", concurrency=4),
@@ -167,7 +167,7 @@ def test_a_preview_is_only_what_is_asked_for() -> None:
 
 def test_a_limit_is_a_fraction_or_seconds() -> None:
     spec = {"gates": [{"metric": "errorRate", "max": "0.25%"}, {"metric": "latencyP50", "max": "250ms"}]}
-    assert [gate.max for gate in read(spec).gates] == [0.0025, 0.25]
+    assert [gate.max for gate in read(spec).gates if isinstance(gate, Gate)] == [0.0025, 0.25]
 
 
 def test_a_pause_on_failure_and_edits_at_once_are_read() -> None:
@@ -216,8 +216,8 @@ def test_what_cannot_be_meant_is_not_recorded() -> None:
 
 def test_a_record_of_more_than_its_limit_counts_as_none() -> None:
     text = upgrade_policy.recorded("careful", "u", 1, CAREFUL)
-    assert recorded_on(text.ljust(16 * 1024)) == READ
-    assert recorded_on(text.ljust(16 * 1024 + 1)) is None
+    assert recorded_on(text.ljust(upgrade_policy.LARGEST_RECORD)) == READ
+    assert recorded_on(text.ljust(upgrade_policy.LARGEST_RECORD + 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_record_of_more_than_its_limit_counts_as_none() -> None:
         '{"name": "careful", "generation": -1, "spec": {}}',
         json.dumps({"name": "careful", "spec": {"warmUp": {"requests": 1, "path": "/../x"}}}),
         json.dumps({"name": "careful", "spec": {"gates": [{"metric": "prometheus", "max": "1%"}]}}),
-        json.dumps({"name": "careful", "spec": {"x": "a" * 16_384}}),
+        json.dumps({"name": "careful", "spec": {"x": "a" * 65_536}}),
     ],
 )
 def test_a_forged_record_counts_as_none(text: str | None) -> None:

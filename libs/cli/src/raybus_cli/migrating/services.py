@@ -18,6 +18,7 @@ from common.ray.serve_status import ServeDetails
 from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.key import Key
+from common.upgrade.outbound import NoOutbound
 from raybus_cli.migrating import changes, findings, holding
 from raybus_cli.migrating.changes import ActionContext
 from raybus_cli.migrating.findings import Finding, Subject
@@ -46,10 +47,10 @@ class Observers(msgspec.Struct, frozen=True):
 def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock) -> Observers:
     """Return both, over what was read."""
     serve = ServeApi(dashboard, kube, cache, clock)
-    silent = Background(idle=True)  # no request of a warm-up, and no metrics
+    silent, unasked = Background(idle=True), NoOutbound(permits=True)  # no request of a warm-up, and no metrics
     return Observers(
-        service=ServiceObserver(cache, kube, serve, config=config, clock=clock, background=silent),
-        traffic=TrafficObserver(cache, kube, serve, clock=clock, background=silent),
+        service=ServiceObserver(cache, kube, serve, config=config, clock=clock, background=silent, outbound=unasked),
+        traffic=TrafficObserver(cache, kube, serve, clock=clock, background=silent, outbound=unasked),
     )
 
 

@@ -6,7 +6,8 @@ import msgspec
 
 from common import labels
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.policy import Gate, Metric, PolicyError, Stored, UpgradePolicy
+from common.upgrade.gate_types import AnyGate, Metric, WebhookGate
+from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,8 +64,10 @@ def of(stored: Stored) -> PolicyPlan:
     )
 
 
-def gate(each: Gate, policy: UpgradePolicy) -> str:
+def gate(each: AnyGate, policy: UpgradePolicy) -> str:
     """Return a gate as a sentence."""
+    if isinstance(each, WebhookGate):
+        return f"{each.title}: {each.host} answers Pass, before the first traffic and at each step; else {policy.on_failure.lower()}"
     if each.max_increase is not None:
         limit = f"at most {100 * each.max_increase:g} % above the active cluster"
     elif each.metric is Metric.ERROR_RATE:

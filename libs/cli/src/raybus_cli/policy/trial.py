@@ -4,7 +4,8 @@ import msgspec
 
 from common.ray.request_metrics import Sample
 from common.upgrade import gates
-from common.upgrade.gates import Outcome
+from common.upgrade.gate_types import AnyGate, WebhookGate
+from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
 
 
@@ -58,7 +59,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def evaluate(namespace: str, service: str, policy: UpgradePolicy, active: Measured, pending: Measured) -> Trial:
     """Return the outcome of each gate."""
-    found = [gates.evaluate(each, active.sample, pending.sample) for each in policy.gates]
+    found = [_evaluated(each, active, pending) for each in policy.gates]
     return Trial(
         namespace=namespace,
         service=service,
@@ -79,6 +80,13 @@ def evaluate(namespace: str, service: str, policy: UpgradePolicy, active: Measur
         ],
         unread=[*active.unread, *(each for each in pending.unread if each not in active.unread)],
     )
+
+
+def _evaluated(gate: AnyGate, active: Measured, pending: Measured) -> Result:
+    if isinstance(gate, WebhookGate):
+        text = f"{gate.title}: raybus asks {gate.host} during an upgrade alone"
+        return Result(gate=gate, outcome=Outcome.INCONCLUSIVE, text=text)
+    return gates.evaluate(gate, active.sample, pending.sample)
 
 
 def lines(trial: Trial) -> list[str]:

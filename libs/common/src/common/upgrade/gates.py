@@ -23,7 +23,7 @@ import msgspec
 
 from common.ray.request_metrics import ALL, Histogram, Requests, Sample
 from common.upgrade import sequential
-from common.upgrade.policy import MOST_GATES, Gate, Metric
+from common.upgrade.gate_types import MOST_GATES, AnyGate, Gate, Metric
 
 ALPHA: Final = 0.01
 """Probability that an upgrade to an equal version fails by its gates."""
@@ -41,15 +41,15 @@ class Outcome(StrEnum):
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a gate, with what it is about."""
 
-    gate: Gate
+    gate: AnyGate
     outcome: Outcome
-    requests: int
+    requests: int = 0
     """Of the pending cluster in the window."""
-    value: float | None
-    """A fraction of requests, or seconds; None without requests."""
-    limit: float | None
-    """None where the active cluster has too few requests."""
-    route: str
+    value: float | None = None
+    """A fraction of requests, or seconds; None without requests, and of a webhook."""
+    limit: float | None = None
+    """None where the active cluster has too few requests, and of a webhook."""
+    route: str = ALL
     """`ALL`, or the route that failed."""
     text: str
 

@@ -18,21 +18,16 @@ from common.api import kubernetes_syntax
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.upgrade import gate_types
 from common.upgrade.controls import Approval
 from common.upgrade.fields import Fields
+from common.upgrade.gate_types import AnyGate
 
 ANNOTATION: Final = labels.UPGRADE_POLICY_RECORD
 MOST_STEPS: Final = 20
-MOST_GATES: Final = 10
-LARGEST_RECORD: Final = 16 * 1024
-"""Bytes; no legal spec needs a third of it, and all annotations of an object may have 256 KiB."""
+LARGEST_RECORD: Final = 64 * 1024
+"""Bytes; no legal spec needs half of it, and all annotations of an object may have 256 KiB."""
 WHOLE: Final = 100
-LARGEST_INCREASE: Final = 1000
-"""Percent."""
-LOWEST_QUANTILE: Final = 0.5
-HIGHEST_QUANTILE: Final = 0.999
-MOST_REQUESTS: Final = 10**6
-"""That a gate awaits."""
 MOST_WARM_UP: Final = 10_000
 MOST_AT_ONCE: Final = 16
 LONGEST_PATH: Final = 1000
@@ -60,21 +55,6 @@ class ApplyEdits(StrEnum):
     AT_ONCE = "AtOnce"
 
 
-class Metric(StrEnum):
-    """What a gate measures."""
-
-    ERROR_RATE = "errorRate"
-    LATENCY = "latency"
-    TIME_TO_FIRST_TOKEN = "timeToFirstToken"  # noqa: S105 - of a language model
-
-
-SPELLINGS: Final = {
-    **{metric.value: (metric, None) for metric in Metric},
-    **{f"{Metric.LATENCY}P{percent}": (Metric.LATENCY, percent / 100) for percent in (50, 90, 95, 99)},
-}
-"""What `metric` may be, with the quantile that it names."""
-
-
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step: a share of the traffic and how long it stays."""
 
@@ -84,25 +64,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest time at this weight."""
     pauses: bool = False
     """Whether the upgrade waits here for its user."""
-
-
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit on what the pending cluster's requests show."""
-
-    metric: Metric
-    quantile: float | None = None
-    """Of a duration; none for the error rate."""
-    max: float | None = None
-    """The limit itself: a fraction of the requests, or seconds."""
-    max_increase: float | None = None
-    """The limit as a growth over the active cluster's value: 0.3 is 30 %."""
-    min_requests: int = 100
-    """Requests without which the gate does not pass."""
-
-    @property
-    def title(self) -> str:
-        """Return the name that messages have for it: `errorRate`, `latencyP95`."""
-        return self.metric if self.quantile is None else f"{self.metric}P{100 * self.quantile:g}"
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +96,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     steps: tuple[Step, ...] = ()
     """Without any, the RayService's `clusterUpgradeOptions` hold."""
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[AnyGate, ...] = ()
     on_failure: OnFailure = OnFailure.ROLLBACK
     bake: timedelta = NO_TIME
     """How long the replaced cluster keeps its capacity once all traffic has moved: in steps before the promotion, in blue/green after it."""
@@ -252,6 +213,11 @@ def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
     return max((each for each in policy.steps if each.weight <= weight), key=lambda each: each.weight, default=None)
 
 
+def is_step(policy: UpgradePolicy, weight: int) -> bool:
+    """Return whether a weight is one of the steps; without steps each is."""
+    return not policy.steps or any(each.weight == weight for each in policy.steps)
+
+
 def next_weight(policy: UpgradePolicy, weight: int) -> int:
     """Return the weight of the step after a weight; 100 after the last step and without steps."""
     return min((each.weight for each in policy.steps if each.weight > weight), default=WHOLE)
@@ -280,7 +246,7 @@ def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
     policy = UpgradePolicy(
         name=name,
         steps=_steps(found),
-        gates=tuple(_gate(each) for each in found.sections("gates", MOST_GATES)),
+        gates=gate_types.read(found),
         on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
         bake=found.duration("bake"),
         auto_promote=found.switch("autoPromote", default=True),
@@ -314,33 +280,6 @@ def _step(part: Fields) -> Step:
         pause.close()
     found = Step(weight=part.number("weight", 1, WHOLE), hold=part.duration("hold"), pauses=pause is not None)
     part.close()
-    return found
-
-
-def _gate(gate: Fields) -> Gate:
-    spelling = gate.text("metric", lambda text: text in SPELLINGS, f"one of {', '.join(SPELLINGS)}")
-    if spelling not in SPELLINGS:
-        return Gate(metric=Metric.ERROR_RATE)  # what else is legal depends on the metric
-    metric, quantile = SPELLINGS[spelling]
-    is_duration = metric is not Metric.ERROR_RATE
-    if is_duration and quantile is None:
-        quantile = gate.fraction("quantile", LOWEST_QUANTILE, HIGHEST_QUANTILE)
-    elif gate.has("quantile"):
-        gate.note("quantile", f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""))
-    limit, increase = gate.has("max"), gate.has("maxIncrease")
-    if limit == increase:
-        gate.note(
-            "max",
-            f"{'max and maxIncrease are both' if limit else 'neither max nor maxIncrease is'} there; state one of them",
-        )
-    found = Gate(
-        metric=metric,
-        quantile=quantile,
-        max=(gate.seconds("max") if is_duration else gate.percent("max", most=100)) if limit else None,
-        max_increase=gate.percent("maxIncrease", most=LARGEST_INCREASE) if increase else None,
-        min_requests=gate.number("minRequests", 1, MOST_REQUESTS, 100),
-    )
-    gate.close()
     return found
 
 

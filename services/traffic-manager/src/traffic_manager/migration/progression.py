@@ -7,6 +7,7 @@ failure is recorded in that same write, for what was observed is forgotten with 
 A weight between two steps, where capacity allowed no more, is no step: nothing is held or judged there.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -14,11 +15,12 @@ import msgspec
 
 from common import untrusted
 from common.annotation_record import LONGEST
-from common.upgrade import gates, traffic_record, weighted_route
+from common.upgrade import gate_types, gates, traffic_record, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Controls, Policy
+from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
 from common.upgrade.gates import Outcome, Result
-from common.upgrade.policy import Gate, OnFailure, UpgradePolicy
+from common.upgrade.policy import OnFailure, UpgradePolicy
 from traffic_manager.migration.state import Side
 from traffic_manager.observed import Observed, Window
 from traffic_manager.resources import gateway_api
@@ -35,8 +37,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests were mirrored for as long as the policy asks for."""
     note: str | None = None
     """What is waited for, with figures."""
-    results: tuple[gates.Result, ...] = ()
-    """Of each gate, in the policy's order; empty where nothing is judged."""
+    results: tuple[Result, ...] = ()
+    """Of each gate that is evaluated, in the policy's order; empty where nothing is judged."""
 
 
 class Progression(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,7 @@ def of(
     held = traffic_record.upgrade_of(observed.record, observed.active_name, observed.pending_name)
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
     failed = (None if held is None else held.failed or None) or _failed_warm_up(observed, weight)
-    judged = Judgement(failed=failed) if failed is not None else judge(found, observed.window, weight)
+    judged = Judgement(failed=failed) if failed is not None else judge(found, observed.window, weight, observed.answers)
     has_mirrored, mirroring = _mirroring(observed, found, is_over=held is not None and bool(held.mirrored), now=now)
     judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored)
     if found.steps:
@@ -74,37 +76,64 @@ def of(
         upgrade_policy.pause(found, observed.pending_name, weight, controls.approved),
         warm_up,
         mirroring if is_before else None,
+        _unasked(found, observed.answers) if is_before else None,
     )
     hold = next((each for each in holds if each is not None), None)
     if hold is not None or (pending.moved_at is not None and now < pending.moved_at + policy.interval):
         judged = msgspec.structs.replace(judged, lacking=None)
+    note = judged.note if is_before or weight > 0 else None
     return Progression(
         policy=msgspec.structs.replace(policy, bake=found.bake),
-        hold=judged.note if hold is None else hold,
+        hold=note if hold is None else hold,
         judged=judged,
         leaves=judged.failed is not None and found.on_failure is OnFailure.ROLLBACK,
         mirrors=is_before and mirroring is not None and not has_mirrored and judged.failed is None and warm_up is None,
     )
 
 
-def judge(found: UpgradePolicy, window: Window | None, weight: int) -> Judgement:
-    """Return what the gates came to since the weight last changed; mirrored requests may fail one, and pass none."""
-    if not found.gates or (weight == 0 and window is None):
-        return Judgement()
-    seen = window or Window(active={}, pending={})
+def judge(
+    found: UpgradePolicy, window: Window | None, weight: int, answers: Mapping[AnyGate, Result] | None = None
+) -> Judgement:
+    """Return what the gates came to since the weight last changed.
+
+    Before the first traffic mirrored requests may fail a gate, and pass none; there a webhook alone is waited for, where it was asked.
+    """
     steps = max(1, len(found.steps)) + (found.mirror is not None)
-    results = tuple(_result(each, seen, steps) for each in found.gates)
+    results = tuple(
+        result
+        for each in found.gates
+        if (result := _evaluated(each, window, weight, answers or {}, steps=steps)) is not None
+    )
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
-    unknown = [each for each in results if each.outcome is Outcome.INCONCLUSIVE]
-    step = upgrade_policy.step_at(found, weight)
-    is_between = weight == 0 or (found.steps and (step is None or step.weight != weight))
+    is_between = weight > 0 and not upgrade_policy.is_step(found, weight)
+    unknown = [
+        each
+        for each in results
+        if each.outcome is Outcome.INCONCLUSIVE and (weight > 0 or isinstance(each.gate, WebhookGate))
+    ]
     if failed is not None or not unknown or is_between:
         return Judgement(failed=failed, results=results)
     lacking = ", ".join(each.gate.title for each in unknown)
     return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown), results=results)
 
 
-def _result(gate: Gate, window: Window, steps: int) -> Result:
+def _unasked(found: UpgradePolicy, answers: Mapping[AnyGate, Result]) -> str | None:
+    """Return that a server is to be asked before the first traffic."""
+    missing = [each.title for each in gate_types.asking(found.gates) if each not in answers]
+    return f"{missing[0]} is asked once the cluster can serve" if missing else None
+
+
+def _evaluated(
+    gate: AnyGate, window: Window | None, weight: int, answers: Mapping[AnyGate, Result], *, steps: int
+) -> Result | None:
+    """Return the outcome of a gate, None where it does not count yet."""
+    if isinstance(gate, Gate):
+        is_early = weight == 0 and window is None
+        return None if is_early else _measured(gate, window or Window(active={}, pending={}), steps)
+    return answers.get(gate) or (None if weight == 0 else webhook.result(gate, None, None))
+
+
+def _measured(gate: Gate, window: Window, steps: int) -> Result:
     """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
     whole = gates.evaluate(gate, window.active, window.pending, windows=windows_of(steps))
     recent = (

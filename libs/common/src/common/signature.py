@@ -1,0 +1,36 @@
+"""Signatures of requests to receivers that users name: Standard Webhooks (https://www.standardwebhooks.com).
+
+HMAC-SHA256 over the id, the time and the body: a receiver compares it, refuses old times, and knows a repetition by its id.
+"""
+
+import base64
+import hashlib
+import hmac
+from datetime import datetime
+from typing import Final
+
+SHORTEST_KEY: Final = 16
+"""Bytes."""
+KEY_FORM: Final = "whsec_ and base64 of at least 16 bytes, as 'openssl rand -base64 32' makes it"
+
+
+def read_key(text: str) -> bytes:
+    """Read a signing key, `whsec_` and base64; raise `ValueError` for any other text, which is not quoted."""
+    try:
+        key = base64.b64decode(text.strip().removeprefix("whsec_"), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) < SHORTEST_KEY:
+        raise ValueError(f"expected {KEY_FORM}")
+    return key
+
+
+def headers(identity: str, body: bytes, *, key: bytes, now: datetime) -> dict[str, str]:
+    """Return the headers by which a receiver knows the sender of a body."""
+    seconds = int(now.timestamp())
+    digest = hmac.new(key, f"{identity}.{seconds}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": identity,
+        "webhook-timestamp": str(seconds),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }

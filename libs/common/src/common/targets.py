@@ -1,0 +1,134 @@
+"""The servers that tenants may have raybus ask: those of the operator's list, and of these none at an address that is never meant.
+
+An entry of the list is an origin: scheme, host and port, as in a browser's same-origin rule. A name is compared as text before it is
+resolved, so a name that is not listed is never looked up. What it resolves to is checked, too: an address of this machine, of the link
+(where clouds have their metadata), or of the API server is refused, whatever the list has. The caller connects to the checked address.
+"""
+
+import re
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+from urllib.parse import SplitResult
+
+import msgspec
+
+Address = IPv4Address | IPv6Address
+VARIABLE: Final = "RAYBUS_GATE_TARGETS"
+NAMESPACE: Final = "{namespace}"
+"""In a host: the namespace of the RayService."""
+FORM: Final = "https://HOST, https://*.DOMAIN, http://HOST:PORT or http://10.0.0.0/8:PORT"
+PORTS: Final = {"http": 80, "https": 443}
+_ENTRY: Final = re.compile(r"(https?)://([^:/\[\]]+(?:/\d{1,3})?|\[[0-9a-fA-F:.]+\](?:/\d{1,3})?)(?::(\d{1,5}))?")
+_NAME: Final = re.compile(r"(?:\*\.)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NEVER: Final = tuple(
+    map(
+        ip_network,
+        (
+            "0.0.0.0/8",
+            "100.100.100.200/32",  # metadata of Alibaba Cloud
+            "168.63.129.16/32",  # of Azure
+            "192.0.0.192/32",  # of Oracle Cloud
+            "fd00:ec2::/32",  # of AWS
+            "fd20:ce::254/128",  # of Google Cloud
+        ),
+    )
+)
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+"""IPv4 addresses behind NAT64."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the list."""
+
+    scheme: str
+    host: str
+    """A name, `*.` and a domain, or a network of addresses."""
+    port: int
+
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers that may be asked; none by default."""
+
+    origins: tuple[Origin, ...] = ()
+    api_server: str = ""
+    """Its address, which is never asked."""
+
+    def refusal(self, url: SplitResult, namespace: str) -> str | None:
+        """Return why a server may not be asked for a RayService of this namespace; None where it may be."""
+        host, port = url.hostname or "", url.port or PORTS.get(url.scheme, 0)
+        named = f"{url.scheme}://{host}:{port}"
+        literal = as_address(host)
+        if literal is not None and self.is_never_asked(literal):
+            return f"{named} is an address that raybus never asks"
+        if any(
+            each.scheme == url.scheme and each.port == port and _holds(each, host, namespace) for each in self.origins
+        ):
+            return None
+        return f"{named} is not a server that the administrator of raybus lists in {VARIABLE}"
+
+    def is_never_asked(self, address: Address) -> bool:
+        """Return whether an address is never asked, whatever the list has."""
+        address = _plain(address)
+        return (
+            address.is_loopback
+            or address.is_link_local
+            or address.is_multicast
+            or address.is_unspecified
+            or address.is_reserved
+            or address == as_address(self.api_server)
+            or any(address in each for each in _NEVER if each.version == address.version)
+        )
+
+
+def as_address(host: str) -> Address | None:
+    """Return the address that a host is, None for a name."""
+    try:
+        return ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def read(text: str) -> tuple[Origin, ...]:
+    """Return the entries of a list with commas between; `ValueError` names an entry that cannot be meant, and what can be."""
+    return tuple(_origin(each) for each in filter(None, map(str.strip, text.split(","))))
+
+
+def _origin(text: str) -> Origin:
+    found = _ENTRY.fullmatch(text)
+    host = found[2].lower() if found is not None else ""
+    is_network = as_address(host.split("/", 1)[0]) is not None
+    if found is None or not (_is_network(host) if is_network else _is_name(host)):
+        raise ValueError(f"{text!r} is not of the form {FORM}")
+    port = int(found[3]) if found[3] else PORTS[found[1]]
+    if not 0 < port < 2**16:
+        raise ValueError(f"{text!r} has no port from 1 to 65535")
+    return Origin(scheme=found[1], host=host.replace("[", "").replace("]", ""), port=port)
+
+
+def _is_network(host: str) -> bool:
+    try:
+        ip_network(host.replace("[", "").replace("]", ""))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_name(host: str) -> bool:
+    return "/" not in host and _NAME.fullmatch(host.replace(NAMESPACE, "namespace")) is not None
+
+
+def _holds(origin: Origin, host: str, namespace: str) -> bool:
+    literal = as_address(host)
+    if as_address(origin.host.split("/", 1)[0]) is not None:
+        return literal is not None and literal in ip_network(origin.host)
+    listed = origin.host.replace(NAMESPACE, namespace)
+    return host.endswith(listed[1:]) and len(host) >= len(listed) if listed.startswith("*.") else host == listed
+
+
+def _plain(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 address stands for, and any other one as it is."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _TRANSLATED:
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)

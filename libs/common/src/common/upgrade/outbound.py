@@ -1,0 +1,163 @@
+"""Requests to the servers that tenants name in gates: to the addresses that `common.targets` permits, and bounded in size and time.
+
+A name is resolved once, and the connection goes to the address that was checked, so no second answer of DNS counts. No redirect is
+followed, no proxy of the environment is used, no cookie is kept. No error repeats the path, the query or the answer.
+"""
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from http.cookiejar import DefaultCookiePolicy
+from socket import IPPROTO_TCP, gaierror, getaddrinfo
+from typing import Final, Protocol
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+import msgspec
+
+from common import errors, untrusted
+from common.settings import Settings
+from common.targets import PORTS, Address, Targets, as_address
+from common.upgrade.webhook import Answer
+
+LOOKUPS_AT_ONCE: Final = 4
+"""Threads for lookups alone: a name server that does not answer keeps no other lookup of the process waiting."""
+Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a RayService of a namespace."""
+
+    url: str
+    namespace: str
+    body: bytes | None = None
+    """POST with one, else GET."""
+    headers: dict[str, str] = {}
+    most: int
+    """Bytes of the answer."""
+    seconds: float
+
+
+class Outbound(Protocol):
+    """The way to the servers of gates."""
+
+    def refusal(self, url: str, namespace: str) -> str | None:
+        """Return why a server may not be asked for a RayService of this namespace; None where it may be."""
+        ...
+
+    async def send(self, request: Request) -> Answer:
+        """Send a request once; `Unavailable` where there is no answer within the bounds, or the server may not be asked."""
+        ...
+
+
+class NoOutbound:
+    """Implements `Outbound` where no server is asked; `permits` is for forecasts, which do not know the administrator's list."""
+
+    def __init__(self, *, permits: bool = False) -> None:
+        self._permits = permits
+
+    def refusal(self, url: str, namespace: str) -> str | None:
+        return None if self._permits else Targets().refusal(urlsplit(url), namespace)
+
+    async def send(self, request: Request) -> Answer:
+        raise errors.Unavailable(self.refusal(request.url, request.namespace) or "is not asked")
+
+
+class HttpOutbound:
+    """Implements `Outbound` over the network."""
+
+    def __init__(self, allowed: Targets, http: httpx.AsyncClient, resolve: Resolve) -> None:
+        self._allowed = allowed
+        self._http = http
+        self._resolve = resolve
+
+    def refusal(self, url: str, namespace: str) -> str | None:
+        return self._allowed.refusal(urlsplit(url), namespace)
+
+    async def send(self, request: Request) -> Answer:
+        try:
+            async with asyncio.timeout(request.seconds):
+                return await self._send(request, urlsplit(request.url))
+        except TimeoutError as problem:
+            raise errors.Unavailable(f"does not answer within {request.seconds:g} s") from problem
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            ssl.SSLError,
+            OSError,
+        ) as problem:  # their texts may repeat the address
+            raise errors.Unavailable(f"does not answer ({_cause(problem)})") from problem
+
+    async def _send(self, request: Request, url: SplitResult) -> Answer:
+        if (why := self._allowed.refusal(url, request.namespace)) is not None:
+            raise errors.Unavailable(f"is not asked: {why}")
+        host, port = url.hostname or "", url.port or PORTS[url.scheme]
+        address = await self._address(host, port)
+        named = f"[{address}]" if address.version == 6 else str(address)
+        send = self._http.stream(
+            "GET" if request.body is None else "POST",
+            url._replace(netloc=f"{named}:{port}").geturl(),
+            content=request.body,
+            headers={**untrusted.IDENTITY, **request.headers, "Host": url.netloc},
+            follow_redirects=False,
+            timeout=request.seconds,
+            extensions={} if as_address(host) is not None else {"sni_hostname": host},
+        )
+        async with send as answer:
+            body = await untrusted.read(answer.headers, answer.aiter_raw(), most=request.most)
+            return Answer(status=answer.status_code, body=body, retry_after=answer.headers.get("Retry-After", ""))
+
+    async def _address(self, host: str, port: int) -> Address:
+        """Return the address to connect to: of a name with several, one that may be asked."""
+        literal = as_address(host)
+        if literal is not None:
+            return literal
+        found = await self._resolve(host, port)
+        usable = [each for each in found if not self._allowed.is_never_asked(each)]
+        if found and not usable:
+            raise errors.Unavailable(f"is not asked: {host} is at an address that raybus never asks")
+        if not usable:
+            raise errors.Unavailable("has no address")
+        return random.choice(usable)  # noqa: S311 - spreads requests, and keeps nothing secret
+
+
+def _cause(problem: Exception) -> str:
+    cause = problem.__cause__ or problem.__context__
+    if isinstance(problem, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
+        return "its certificate is not valid"
+    return "no connection" if isinstance(problem, httpx.ConnectError) or cause is None else type(problem).__name__
+
+
+async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[Address]:
+    try:
+        found = await asyncio.get_running_loop().run_in_executor(
+            pool, partial(getaddrinfo, host, port, proto=IPPROTO_TCP)
+        )
+    except (gaierror, UnicodeError):
+        return ()
+    addresses = (as_address(str(each[4][0]).partition("%")[0]) for each in found)
+    return tuple(dict.fromkeys(each for each in addresses if each is not None))
+
+
+@asynccontextmanager
+async def reached(settings: Settings) -> AsyncGenerator[HttpOutbound]:
+    """Give the way to the servers that the administrator lists, for the length of a block."""
+    allowed = Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)
+    pool = ThreadPoolExecutor(max_workers=LOOKUPS_AT_ONCE, thread_name_prefix="gate-lookup")
+    try:
+        async with client() as http:
+            yield HttpOutbound(allowed, http, partial(_look_up, pool))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def client() -> httpx.AsyncClient:
+    """Return a client that keeps nothing between requests."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    http = httpx.AsyncClient(verify=httpx.create_ssl_context(), limits=limits, trust_env=False, follow_redirects=False)
+    http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    return http

@@ -1,0 +1,221 @@
+"""The question that raybus asks the webhook of a gate at each step of an upgrade, and what the answer means. Pure.
+
+The question is JSON and signed by Standard Webhooks with a key of the RayService's namespace. The answer is `{"result": "Pass"}`, `Fail`, or
+`Wait` with a `text`; what is no answer is asked again, and so is `Wait`, each time later. Nothing but an answer passes or fails a gate.
+"""
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from common import errors, names, ports, untrusted
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.ray import service_ports
+from common.upgrade.gate_types import WebhookGate
+from common.upgrade.gates import Outcome, Result
+from common.upgrade.policy import UpgradePolicy
+
+SECRET_NAME: Final = "raybus-webhook-key"  # noqa: S105 - the name of an object
+"""The Secret with the key, in the namespace of the RayService. Its name is fixed, so that no policy has raybus sign with another Secret."""
+SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
+LARGEST_ANSWER: Final = 16 * 2**10
+"""Bytes."""
+LONGEST_TEXT: Final = 200
+"""Characters of an answer's text that messages repeat."""
+SECONDS: Final = 10.0
+"""For one answer."""
+MOST_TIMES: Final = 10_000
+"""That a webhook is asked at one step: more than three days of `Wait`."""
+WAIT: Final = 30.0
+"""Seconds after `Wait` until the next question, where the answer's Retry-After states none."""
+SHORTEST_WAIT: Final = 5.0
+LONGEST_WAIT: Final = 600.0
+LONGEST_PAUSE: Final = 60.0
+"""Seconds after a question without an answer."""
+OK: Final = 200
+_RESULTS: Final = {"Pass": Outcome.PASS, "Fail": Outcome.FAIL, "Wait": Outcome.INCONCLUSIVE}
+
+
+class Strategy(StrEnum):
+    """How the traffic moves."""
+
+    STEPS = "Steps"
+    BLUE_GREEN = "BlueGreen"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The moment of an upgrade that a gate is asked about."""
+
+    namespace: str
+    service: str
+    policy: str
+    upgrade_uid: str
+    """Of the pending RayCluster."""
+    old: str
+    new: str
+    strategy: Strategy = Strategy.STEPS
+    weight: int
+    """Percent of the traffic that the pending cluster has."""
+    since: datetime | None = None
+    """When it got them."""
+    step: int = 0
+    """Position in the policy's steps, from 1; 0 before the first."""
+    steps: int = 0
+    addresses: tuple[tuple[str, str], ...] = ()
+    """What a webhook may send requests to: `active`, `pending`, `preview`, each as HOST:PORT."""
+
+    @property
+    def moment(self) -> tuple[int, datetime | None]:
+        """Return what makes it another step than the one before."""
+        return self.weight, self.since
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The body of a request."""
+
+    version: int = 1
+    id: str
+    """The same in each repetition."""
+    namespace: str
+    service: str
+    policy: str
+    gate: str
+    strategy: Strategy
+    old: str = msgspec.field(name="activeCluster")
+    new: str = msgspec.field(name="pendingCluster")
+    weight: int
+    step: int
+    steps: int
+    addresses: dict[str, str]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a webhook."""
+
+    result: str
+    text: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what the gate decides by it."""
+        return _RESULTS[self.result]
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the webhook is not asked again at this step."""
+        return self.outcome is not Outcome.INCONCLUSIVE
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of a server."""
+
+    status: int
+    body: bytes = b""
+    retry_after: str = ""
+
+
+def step_of(  # noqa: PLR0913  (what an upgrade is known by)
+    service: RayService,
+    policy: UpgradePolicy,
+    active: RayCluster,
+    pending: RayCluster,
+    *,
+    strategy: Strategy,
+    weight: int,
+    since: datetime | None = None,
+) -> Step:
+    """Return the moment of an upgrade at which its pending cluster has a weight."""
+    meta = service.metadata
+    backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
+    held = {"active": (active, backend(active.metadata.name)), "pending": (pending, backend(pending.metadata.name))}
+    if policy.preview is not None and policy.preview.service:
+        held["preview"] = (pending, names.preview_service(meta.name))
+    addresses = (
+        (role, f"{name}.{meta.namespace}.svc:{service_ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}")
+        for role, (cluster, name) in held.items()
+    )
+    return Step(
+        namespace=meta.namespace,
+        service=meta.name,
+        policy=policy.name,
+        upgrade_uid=pending.metadata.uid,
+        old=active.metadata.name,
+        new=pending.metadata.name,
+        strategy=strategy,
+        weight=weight,
+        since=since if weight > 0 else None,
+        step=sum(each.weight <= weight for each in policy.steps),
+        steps=len(policy.steps),
+        addresses=tuple(addresses),
+    )
+
+
+def identity(step: Step, gate: WebhookGate) -> str:
+    """Return the id of a question, by which a receiver knows its repetition: also after a restart, when raybus has forgotten the answer."""
+    since = "" if step.since is None else step.since.isoformat()
+    parts = (step.upgrade_uid, gate.title, gate.url, str(step.weight), since)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def question(step: Step, gate: WebhookGate) -> bytes:
+    """Return the body of a request."""
+    return msgspec.json.encode(
+        Question(
+            id=identity(step, gate),
+            namespace=step.namespace,
+            service=step.service,
+            policy=step.policy,
+            gate=gate.title,
+            strategy=step.strategy,
+            old=step.old,
+            new=step.new,
+            weight=step.weight,
+            step=step.step,
+            steps=step.steps,
+            addresses=dict(step.addresses),
+        )
+    )
+
+
+def read(answer: Answer) -> Reply:
+    """Return what a server answered; `Unavailable` for what is no answer to the question. No message repeats a body that is none."""
+    if answer.status != OK:
+        hint = "; redirects are not followed" if answer.status in range(300, 400) else ""
+        raise errors.Unavailable(f"answered status {answer.status}{hint}")
+    legal = f'{{"result": "{"|".join(_RESULTS)}", "text": "..."}}'
+    if untrusted.is_too_deep(answer.body):
+        raise errors.Unavailable(f"did not answer {legal}: the JSON is nested too deep")
+    try:
+        found = msgspec.json.decode(answer.body, type=Reply)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise errors.Unavailable(f"did not answer {legal}") from problem
+    if found.result not in _RESULTS:
+        raise errors.Unavailable(f"did not answer {legal}: the result is {untrusted.clipped(found.result, 20)!r}")
+    text = " ".join(untrusted.clipped(found.text, LONGEST_TEXT).split())
+    return Reply(result=found.result, text=text)
+
+
+def pause(times: int) -> float:
+    """Return the seconds until the next question, after so many without an answer."""
+    return min(LONGEST_PAUSE, 2.0 ** min(times - 1, 10))
+
+
+def wait(answer: Answer) -> float:
+    """Return the seconds until the next question after `Wait`."""
+    text = answer.retry_after.strip()
+    asked = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else WAIT
+    return min(LONGEST_WAIT, max(SHORTEST_WAIT, asked))
+
+
+def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> Result:
+    """Return the outcome of a gate by the last answer, or by why there is none."""
+    if reply is not None:
+        text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"
+    else:
+        text = f"{gate.host} {problem}" if problem else f"{gate.host} is asked"
+    outcome = Outcome.INCONCLUSIVE if reply is None else reply.outcome
+    return Result(gate=gate, outcome=outcome, text=f"{gate.title}: {text}")

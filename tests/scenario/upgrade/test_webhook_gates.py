@@ -1,0 +1,134 @@
+"""Upgrades whose UpgradePolicy asks a webhook: before the first traffic and at each step, and what each answer does."""
+
+import base64
+from collections.abc import Callable
+from typing import Final
+
+from common.api.opaque import Json
+from common.kube.resources import SECRET, UPGRADE_POLICY
+from common.targets import Targets
+from common.upgrade import webhook
+from common.upgrade.outbound import Request
+from common.upgrade.webhook import Answer
+from scenario.upgrade.harness import GREEN, Pair, a_running_pair
+from scenario.upgrade.test_upgrade_policy import FOLLOWS, WHOLE_SURGE, apply, at_weight, moves
+from support.builders.ray_service import NAME, NAMESPACE
+from support.builders.upgrade_policy import a_policy
+from support.fakes.webhook import says, silent
+
+ASKING: Final[Json] = {
+    "steps": [{"weight": 10}, {"weight": 50}, {"weight": 100}],
+    "gates": [{"webhook": {"url": "https://checks.example.com/a"}}],
+}
+
+
+async def an_upgrade(spec: Json = ASKING) -> Pair:
+    """Return a service just after a change of its spec, with a policy that asks a webhook, and a key."""
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    key = base64.b64encode(f"whsec_{base64.b64encode(b'k' * 32).decode()}".encode()).decode()
+    harness.kube.put(SECRET, {"metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE}, "data": {"key": key}})
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
+    apply(harness, config=GREEN)
+    return harness
+
+
+def weights(harness: Pair) -> list[int]:
+    """Return the weights at which the webhook was asked, each once in a row."""
+    asked = [each["weight"] for each in harness.servers.questions]
+    return [each for index, each in enumerate(asked) if index == 0 or each != asked[index - 1]]
+
+
+def at(weight: int, answer: Answer) -> Callable[[Request], Answer]:
+    """Return a webhook that answers so at a weight, and else Pass."""
+
+    def answered(request: Request) -> Answer:
+        return answer if f'"weight":{weight},' in (request.body or b"").decode() else says("Pass")
+
+    return answered
+
+
+async def test_a_webhook_that_passes_is_asked_once_before_the_traffic_and_once_at_each_step() -> None:
+    harness = await an_upgrade()
+    blue = harness.active
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+    assert [each["weight"] for each in harness.servers.questions] == [0, 10, 50, 100]
+    first = harness.servers.questions[0]
+    assert (first["service"], first["activeCluster"], first["pendingCluster"]) == (NAME, blue, harness.active)
+
+
+async def test_no_traffic_moves_before_the_webhook_has_answered() -> None:
+    harness = await an_upgrade()
+    harness.servers.answer = silent
+    await harness.run(120)
+    assert set(moves(harness)) <= {None, 0}
+    assert len(harness.servers.asked) < 12
+    assert harness.condition("UpgradeInProgress")[0] == "True"
+    harness.servers.answer = lambda _: says("Pass")
+    await at_weight(harness, 10, seconds=70)
+
+
+async def test_a_webhook_that_fails_before_the_traffic_ends_the_upgrade_without_a_request() -> None:
+    harness = await an_upgrade()
+    blue = harness.active
+    harness.servers.answer = lambda _: says("Fail", "the model refuses the smoke test")
+    await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=60)
+    assert "checks.example.com answered Fail: the model refuses the smoke test" in harness.message("UpgradeAborted")
+    assert harness.active == blue
+    assert set(moves(harness)) <= {None, 0}
+
+
+async def test_a_webhook_that_fails_at_a_step_has_all_traffic_back_in_one_write() -> None:
+    harness = await an_upgrade()
+    blue = harness.active
+    harness.servers.answer = at(50, says("Fail", "p99 is worse"))
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    assert [each for each in moves(harness) if each] == [10, 50]
+    assert harness.weights[blue] == 100
+
+
+async def test_a_step_lasts_while_the_webhook_answers_wait() -> None:
+    harness = await an_upgrade()
+    harness.servers.answer = at(10, says("Wait", "tests run"))
+    await at_weight(harness, 10)
+    await harness.run(120)
+    assert harness.weights[harness.pending] == 10
+    harness.servers.answer = lambda _: says("Pass")
+    await at_weight(harness, 50, seconds=40)
+
+
+async def test_a_restart_asks_again_with_the_same_id() -> None:
+    harness = await an_upgrade()
+    harness.servers.answer = at(10, says("Wait"))
+    await at_weight(harness, 10)
+    await harness.run(5)
+    before = [each["id"] for each in harness.servers.questions if each["weight"] == 10]
+    harness.restart()
+    await harness.run(5)
+    after = [each["id"] for each in harness.servers.questions if each["weight"] == 10]
+    assert len(after) == len(before) + 1
+    assert len(set(after)) == 1
+
+
+async def test_an_upgrade_does_not_begin_with_a_server_that_may_not_be_asked() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    blue = harness.active
+    harness.servers.allowed = Targets()
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=ASKING, namespace=NAMESPACE))
+    apply(harness, config=GREEN)
+    await harness.run(10)
+    assert harness.clusters == [blue]
+    assert harness.condition("UpgradePaused") == ("True", "InvalidUpgradePolicy")
+    assert "spec.gates[0].webhook.url: https://checks.example.com:443 is not a server" in harness.message(
+        "UpgradePaused"
+    )
+    harness.servers.allowed = None
+    await harness.until(lambda: len(harness.clusters) == 2, seconds=60)
+
+
+async def test_promote_asks_nobody_and_an_aborted_upgrade_neither() -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=ASKING, namespace=NAMESPACE))
+    harness.servers.answer = silent
+    harness.apply(config=GREEN, upgradeStrategy=WHOLE_SURGE, annotations={**FOLLOWS, "raybus.io/promote": "true"})
+    await harness.until(harness.is_complete, seconds=100)
+    assert harness.servers.asked == []

@@ -1,0 +1,46 @@
+"""The servers of gates, in memory: what each answers at a moment, and what it was asked."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from common import errors
+from common.api.opaque import Json
+from common.targets import Targets
+from common.upgrade.outbound import Request
+from common.upgrade.webhook import Answer
+
+
+class FakeServers:
+    """Implements `common.upgrade.outbound.Outbound`."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.answer: Callable[[Request], Answer] = lambda _: says("Pass")
+        self.allowed: Targets | None = None
+        """None allows every server."""
+
+    @property
+    def questions(self) -> list[Json]:
+        """Return the bodies of the requests."""
+        return [msgspec.json.decode(each.body) for each in self.asked if each.body is not None]
+
+    def refusal(self, url: str, namespace: str) -> str | None:
+        return None if self.allowed is None else self.allowed.refusal(urlsplit(url), namespace)
+
+    async def send(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return self.answer(request)
+
+
+def says(result: str, text: str = "", *, status: int = 200, retry_after: str = "") -> Answer:
+    """Return the answer of a webhook."""
+    body: dict[str, Any] = {"result": result, "text": text}
+    return Answer(status=status, body=msgspec.json.encode(body), retry_after=retry_after)
+
+
+def silent(_request: Request) -> Answer:
+    """Do not answer."""
+    raise errors.Unavailable("does not answer within 10 s")

@@ -11,7 +11,7 @@ HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 PARTS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 TASKS = re.compile(
-    r"(Add|Apply|Assemble|Build|Change|Check|Choose|Compute|Confine|Decide|Deploy|Detect|Drain|Execute|Find|Follow|Grant|Handle|Install|Keep|Know|Limit"
+    r"(Add|Apply|Ask|Assemble|Build|Change|Check|Choose|Compute|Confine|Decide|Deploy|Detect|Drain|Execute|Find|Follow|Grant|Handle|Install|Keep|Know|Limit"
     r"|Make|Meet|Monitor|Observe|Plan|Prepare|Preview|Promote|Release|Remove|Renew|Replace|Return|Roll|Run|Scale|Secure|Send|Serve|Set|Show|Sign|Size|Solve|Start|Subscribe|Switch|Test|Try|Upgrade|Use|Verify|Write)\b"
 )
 """Verbs that a heading may begin with; add one that is a task."""

@@ -166,7 +166,7 @@ async def test_a_step_waits_for_requests_and_the_deadline_reports_it() -> None:
     await at_weight(harness, 10)
     await harness.run(45)
     assert harness.weights[harness.pending] == 10
-    assert "gates errorRate have not observed enough requests" in harness.message("UpgradeInProgress")
+    assert "the gates errorRate are not decided yet" in harness.message("UpgradeInProgress")
     await harness.run(45)
     assert harness.condition("UpgradeStalled") == ("True", "GateInconclusive")
     traffic.rate = 50

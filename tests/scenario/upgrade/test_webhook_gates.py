@@ -1,4 +1,4 @@
-"""Upgrades whose UpgradePolicy asks a webhook: before the first traffic and at each step, and what each answer does."""
+"""Upgrades with an UpgradePolicy that asks a webhook: before the first traffic and at each step, and what each answer does."""
 
 import base64
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from scenario.upgrade.harness import GREEN, Pair, a_running_pair
 from scenario.upgrade.test_upgrade_policy import FOLLOWS, WHOLE_SURGE, apply, at_weight, moves
 from support.builders.ray_service import NAME, NAMESPACE
 from support.builders.upgrade_policy import a_policy
-from support.fakes.webhook import says, silent
+from support.fakes.webhook import replies, silent
 
 ASKING: Final[Json] = {
     "steps": [{"weight": 10}, {"weight": 50}, {"weight": 100}],
@@ -42,7 +42,7 @@ def at(weight: int, answer: Answer) -> Callable[[Request], Answer]:
     """Return a webhook that answers so at a weight, and else Pass."""
 
     def answered(request: Request) -> Answer:
-        return answer if f'"weight":{weight},' in (request.body or b"").decode() else says("Pass")
+        return answer if f'"weight":{weight},' in (request.body or b"").decode() else replies("Pass")
 
     return answered
 
@@ -63,14 +63,14 @@ async def test_no_traffic_moves_before_the_webhook_has_answered() -> None:
     assert set(moves(harness)) <= {None, 0}
     assert len(harness.servers.asked) < 12
     assert harness.condition("UpgradeInProgress")[0] == "True"
-    harness.servers.answer = lambda _: says("Pass")
+    harness.servers.answer = lambda _: replies("Pass")
     await at_weight(harness, 10, seconds=70)
 
 
 async def test_a_webhook_that_fails_before_the_traffic_ends_the_upgrade_without_a_request() -> None:
     harness = await an_upgrade()
     blue = harness.active
-    harness.servers.answer = lambda _: says("Fail", "the model refuses the smoke test")
+    harness.servers.answer = lambda _: replies("Fail", "the model refuses the smoke test")
     await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=60)
     assert "checks.example.com answered Fail: the model refuses the smoke test" in harness.message("UpgradeAborted")
     assert harness.active == blue
@@ -80,7 +80,7 @@ async def test_a_webhook_that_fails_before_the_traffic_ends_the_upgrade_without_
 async def test_a_webhook_that_fails_at_a_step_has_all_traffic_back_in_one_write() -> None:
     harness = await an_upgrade()
     blue = harness.active
-    harness.servers.answer = at(50, says("Fail", "p99 is worse"))
+    harness.servers.answer = at(50, replies("Fail", "p99 is worse"))
     await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
     assert [each for each in moves(harness) if each] == [10, 50]
     assert harness.weights[blue] == 100
@@ -88,17 +88,17 @@ async def test_a_webhook_that_fails_at_a_step_has_all_traffic_back_in_one_write(
 
 async def test_a_step_lasts_while_the_webhook_answers_wait() -> None:
     harness = await an_upgrade()
-    harness.servers.answer = at(10, says("Wait", "tests run"))
+    harness.servers.answer = at(10, replies("Wait", "tests run"))
     await at_weight(harness, 10)
     await harness.run(120)
     assert harness.weights[harness.pending] == 10
-    harness.servers.answer = lambda _: says("Pass")
+    harness.servers.answer = lambda _: replies("Pass")
     await at_weight(harness, 50, seconds=40)
 
 
 async def test_a_restart_asks_again_with_the_same_id() -> None:
     harness = await an_upgrade()
-    harness.servers.answer = at(10, says("Wait"))
+    harness.servers.answer = at(10, replies("Wait"))
     await at_weight(harness, 10)
     await harness.run(5)
     before = [each["id"] for each in harness.servers.questions if each["weight"] == 10]

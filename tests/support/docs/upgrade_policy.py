@@ -53,6 +53,8 @@ limit and chance is excluded as the cause. Otherwise it is inconclusive; no requ
   or 1,200 (p99).
 - Durations are known by bucket of Serve's histograms. A limit within a wide bucket is as exact as the bucket: with `max`, choose a bound of a bucket.
   `RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS` in the containers' environment sets the bounds, for both clusters alike.
+- A `webhook` is asked before the first traffic and at each step, and decides it ([how to](../how-to/canary.md#ask-a-webhook)). Without its answer the gate is inconclusive. Several
+  webhooks of a policy are named by their position: `webhook[2]` is `spec.gates[2]`.
 """
 
 

@@ -18,7 +18,7 @@ class FakeServers:
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
-        self.answer: Callable[[Request], Answer] = lambda _: says("Pass")
+        self.answer: Callable[[Request], Answer] = lambda _: replies("Pass")
         self.allowed: Targets | None = None
         """None allows every server."""
 
@@ -35,7 +35,7 @@ class FakeServers:
         return self.answer(request)
 
 
-def says(result: str, text: str = "", *, status: int = 200, retry_after: str = "") -> Answer:
+def replies(result: str, text: str = "", *, status: int = 200, retry_after: str = "") -> Answer:
     """Return the answer of a webhook."""
     body: dict[str, Any] = {"result": result, "text": text}
     return Answer(status=status, body=msgspec.json.encode(body), retry_after=retry_after)

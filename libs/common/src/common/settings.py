@@ -126,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN", _text)] = "cluster.local"
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
-    gate_targets: Annotated[tuple[Origin, ...], Variable(targets.VARIABLE, _origins)] = ()
+    gate_targets: Annotated[tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", _origins)] = ()
     """The servers that gates of UpgradePolicies may ask; empty means none."""
     kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST", _text)] = ""
     """The API server's address in its cluster, which Kubernetes sets; no gate asks it."""

@@ -22,7 +22,7 @@ from common.upgrade.outbound import Request
 from common.upgrade.webhook import Answer, Step
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
-from support.fakes.webhook import FakeServers, says, silent
+from support.fakes.webhook import FakeServers, replies, silent
 
 KEY: Final = b"32 bytes that both sides know 12"
 TEXT: Final = f"whsec_{base64.b64encode(KEY).decode()}"
@@ -96,13 +96,13 @@ async def test_a_server_without_an_answer_is_asked_ever_later_with_the_same_id()
     assert found.text.startswith("webhook: checks.example.com does not answer within 10 s, question ")
     assert 10 <= len(asking.servers.asked) <= 16
     assert len({each["id"] for each in asking.servers.questions}) == 1
-    asking.servers.answer = lambda _: says("Pass")
+    asking.servers.answer = lambda _: replies("Pass")
     assert (await asking.ask_for(60)).outcome is Outcome.PASS
 
 
 async def test_wait_is_asked_again_and_the_last_answer_holds() -> None:
     asking = Asking()
-    asking.servers.answer = lambda _: says("Wait", "tests run")
+    asking.servers.answer = lambda _: replies("Wait", "tests run")
     found = await asking.ask()
     assert (found.outcome, found.text) == (
         Outcome.INCONCLUSIVE,
@@ -110,7 +110,7 @@ async def test_wait_is_asked_again_and_the_last_answer_holds() -> None:
     )
     await asking.ask_for(29)
     assert len(asking.servers.asked) == 1
-    asking.servers.answer = lambda _: says("Fail", "no")
+    asking.servers.answer = lambda _: replies("Fail", "no")
     assert (await asking.ask_for(1)).outcome is Outcome.FAIL
 
 
@@ -157,8 +157,8 @@ async def test_a_key_under_another_field_is_not_read() -> None:
 
 async def test_neither_key_nor_path_nor_query_is_in_a_text() -> None:
     asking = Asking()
-    for said in (None, says("Fail", status=500), says("Wait", "later")):
-        asking.servers.answer = silent if said is None else lambda _, said=said: said
+    for given in (None, replies("Fail", status=500), replies("Wait", "later")):
+        asking.servers.answer = silent if given is None else lambda _, given=given: given
         found = await asking.ask_for(100)
         for secret in ("t0ken", TEXT, KEY.decode(), "/a?"):
             assert secret not in found.text
@@ -227,7 +227,7 @@ async def test_an_edited_address_is_asked_and_what_another_server_answered_does_
     assert (await asking.ask()).outcome is Outcome.PASS
 
 
-async def test_a_secret_that_may_not_be_read_is_said() -> None:
+async def test_a_secret_that_may_not_be_read_is_reported() -> None:
     asking = Asking()
     asking.kube.faults.append(lambda request: errors.Forbidden("no") if request.kind == SECRET.kind else None)
     assert "Secret team/raybus-webhook-key cannot be read: no" in (await asking.ask()).text

@@ -54,7 +54,7 @@ class Way:
 
 @asynccontextmanager
 async def a_server(answer: Handler, *addresses: Address) -> AsyncGenerator[Way]:
-    """Give the way to a server whose name has these addresses, one answer of DNS after the other."""
+    """Give the way to a server with a name that has these addresses, one answer of DNS after the other."""
     answers = [tuple(addresses or (PUBLIC,))]
 
     async def resolve(_host: str, _port: int) -> Sequence[Address]:
@@ -100,7 +100,7 @@ async def test_without_a_body_it_is_a_get_and_no_cookie_is_kept() -> None:
 async def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address() -> None:
     async with a_server(ok) as way:
         with pytest.raises(errors.Unavailable):
-            await way.send("https://checks.example.com/")  # the server speaks no TLS
+            await way.send("https://checks.example.com/")  # the server has no TLS
         assert way.transport.names == ["checks.example.com"]
         assert way.transport.urls == ["https://10.1.2.3/"]
 
@@ -141,7 +141,7 @@ async def test_a_listed_address_is_asked_without_a_lookup() -> None:
         assert way.transport.urls == ["http://10.9.9.9:8080/", "http://[fd00::5]:8080/"]
 
 
-async def test_a_name_without_an_address_is_said() -> None:
+async def test_a_name_without_an_address_is_reported() -> None:
     async with a_server(ok) as way:
 
         async def nothing(_host: str, _port: int) -> Sequence[Address]:
@@ -207,7 +207,7 @@ async def test_a_lookup_that_hangs_ends_at_the_deadline() -> None:
             await way.send(seconds=0.1)
 
 
-async def test_no_connection_is_said_without_the_address() -> None:
+async def test_no_connection_is_reported_without_the_address() -> None:
     async with a_server(ok) as way:
         way.http = httpx.AsyncClient(transport=ToLoopback(1))
         way.outbound = HttpOutbound(Targets(origins=targets.read(LIST)), way.http, _public)

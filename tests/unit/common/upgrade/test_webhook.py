@@ -93,11 +93,11 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(strategy: S
     [("Pass", Outcome.PASS, True), ("Fail", Outcome.FAIL, True), ("Wait", Outcome.INCONCLUSIVE, False)],
 )
 def test_an_answer_decides_the_gate(result: str, outcome: Outcome, is_final: bool) -> None:
-    reply = webhook.read(answered({"result": result, "text": "said so"}))
+    reply = webhook.read(answered({"result": result, "text": "it is worse"}))
     assert (reply.outcome, reply.is_final) == (outcome, is_final)
     found = webhook.result(GATE, reply, None)
     assert found.outcome is outcome
-    assert found.text == f"webhook: checks.example.com:8443 answered {result}: said so"
+    assert found.text == f"webhook: checks.example.com:8443 answered {result}: it is worse"
 
 
 def test_without_an_answer_the_gate_is_inconclusive_and_names_the_server_without_its_path() -> None:
@@ -133,7 +133,7 @@ def test_another_status_is_no_answer_whatever_its_body(status: int) -> None:
         b'{"result": "Pass", "x": ' + b"[" * 9_000 + b"]" * 9_000 + b"}",
     ],
 )
-def test_what_is_no_answer_is_said_without_repeating_it(body: Any) -> None:
+def test_what_is_no_answer_is_reported_without_repeating_it(body: Any) -> None:
     with pytest.raises(errors.Unavailable, match="did not answer"):
         webhook.read(answered(body))
 

@@ -46,7 +46,7 @@ SPELLINGS: Final = {
 
 
 class Kind(StrEnum):
-    """The field of a gate that says what it asks."""
+    """The field of a gate that makes its kind."""
 
     METRIC = "metric"
     WEBHOOK = "webhook"

@@ -44,7 +44,7 @@ def test_kubectl_get_shows_what_matters_and_wide_steps_and_gates(kubectl: Kubect
     assert header.split() == ["NAME", "ACCEPTED", "ONFAILURE", "STEPS", "GATES", "BAKE", "AGE"]
     steps, gates = (msgspec.json.decode(each) for each in row.split()[2:4])
     assert steps == CAREFUL["steps"]
-    assert gates == [{**GATE, "minRequests": 100}]
+    assert gates == [GATE]
 
 
 def test_the_status_is_a_subresource_with_conditions(kubectl: Kubectl) -> None:

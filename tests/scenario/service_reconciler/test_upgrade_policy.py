@@ -1,13 +1,21 @@
 """Blue/green upgrades that follow an UpgradePolicy: promotion by its user, and the bake of the replaced cluster; ADR 28."""
 
+import base64
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from common import labels
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SECRET, UPGRADE_POLICY
+from common.upgrade import webhook
+from common.upgrade.outbound import Request
+from common.upgrade.webhook import Answer
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import NAMESPACE, a_cluster_config
 from support.builders.upgrade_policy import a_policy
+from support.fakes.webhook import replies, silent
 
 FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
 BLUE = a_cluster_config(image="rayproject/ray:2.52.0")
@@ -29,6 +37,81 @@ def annotate(harness: Harness, **annotations: Any) -> None:
     harness.kube.put(
         RAY_SERVICE, {**harness.service, "metadata": {**meta, "annotations": {**meta["annotations"], **annotations}}}
     )
+
+
+ASKING: Json = {"gates": [{"webhook": {"url": "https://checks.example.com/a"}}], "preview": {"service": True}}
+
+
+def put_key(harness: Harness) -> None:
+    """Create the key that signs questions."""
+    key = base64.b64encode(f"whsec_{base64.b64encode(b'k' * 32).decode()}".encode()).decode()
+    harness.kube.put(SECRET, {"metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE}, "data": {"key": key}})
+
+
+async def an_asking_upgrade(answer: Callable[[Request], Answer], **fields: Any) -> tuple[Harness, str]:
+    """Return a service just after a change of its spec, with a policy that asks a webhook, and the cluster that serves."""
+    harness = await a_running_harness(config=BLUE)
+    blue = harness.active
+    put_key(harness)
+    harness.servers.answer = answer
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec={**ASKING, **fields}, namespace=NAMESPACE))
+    harness.apply(config=GREEN, annotations=FOLLOWS)
+    return harness, blue
+
+
+async def test_a_webhook_is_asked_once_before_all_traffic_moves() -> None:
+    harness, blue = await an_asking_upgrade(lambda _: replies("Pass"))
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    (question,) = harness.servers.questions
+    assert (question["strategy"], question["weight"], question["activeCluster"]) == ("BlueGreen", 0, blue)
+    assert question["addresses"]["pending"] == f"{harness.active}-head-svc.{NAMESPACE}.svc:8000"
+
+
+def waits(_request: Request) -> Answer:
+    return replies("Wait", "tests run")
+
+
+@pytest.mark.parametrize("answer", [waits, silent])
+async def test_the_traffic_stays_without_a_decision_and_a_restart_asks_again(
+    answer: Callable[[Request], Answer],
+) -> None:
+    harness, blue = await an_asking_upgrade(answer)
+    await harness.run(60)
+    assert (harness.selected(), harness.active) == (blue, blue)
+    harness.restart()
+    await harness.run(10)
+    assert harness.selected() == blue
+    assert len({each["id"] for each in harness.servers.questions}) == 1
+    harness.servers.answer = lambda _: replies("Pass")
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+
+
+async def test_a_webhook_that_fails_ends_the_upgrade_and_the_service_stays_also_after_a_restart() -> None:
+    harness, blue = await an_asking_upgrade(lambda _: replies("Fail", "wrong answers"))
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"))
+    assert "webhook: checks.example.com answered Fail: wrong answers" in harness.message("UpgradeAborted")
+    harness.restart()
+    await harness.run(60)
+    assert (harness.active, harness.pending, harness.selected()) == (blue, "", blue)
+    assert len(harness.servers.asked) == 1
+
+
+async def test_the_next_spec_is_asked_about_after_a_failure() -> None:
+    harness, blue = await an_asking_upgrade(lambda _: replies("Fail"))
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"))
+    harness.servers.answer = lambda _: replies("Pass")
+    harness.apply(config=a_cluster_config(image="rayproject/ray:2.54.0"), annotations=FOLLOWS)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+    assert len(harness.servers.asked) == 2
+
+
+async def test_a_webhook_that_fails_pauses_the_upgrade_where_the_policy_asks_for_it() -> None:
+    harness, blue = await an_asking_upgrade(lambda _: replies("Fail"), onFailure="Pause")
+    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"))
+    await harness.run(30)
+    assert harness.selected() == blue
+    annotate(harness, **{labels.PROMOTE: "true"})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
 
 
 async def test_without_automatic_promotion_a_ready_cluster_waits_for_its_user() -> None:

@@ -7,6 +7,7 @@ is asked for before it counts as gone.
 
 import asyncio
 import random
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -27,11 +28,15 @@ from common.runtime.background import Background
 from common.runtime.cache import Cache, Objects, Remembered
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import gateways, traffic_record, weighted_route
+from common.upgrade import gate_types, gateways, traffic_record, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.gate_types import AnyGate
+from common.upgrade.gates import Result
+from common.upgrade.inquiries import Inquiries
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import WarmUpProgress
 from common.upgrade.warm_up import WarmUps
+from common.upgrade.webhook import Strategy
 from service_reconciler import decided, validation
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.policies import Policies
@@ -72,6 +77,7 @@ class Observer:
         self._serve = serve
         self._policies = Policies(kube, outbound)
         self._warm_ups = WarmUps(serve, background)
+        self._inquiries = Inquiries(kube, outbound, background, clock)
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking = Remembered[str, datetime]()
@@ -82,6 +88,7 @@ class Observer:
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
             self._warm_ups.forget(each.metadata.uid)
+            self._inquiries.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
@@ -129,14 +136,28 @@ class Observer:
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
-        return msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
+        observed = msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
+        return msgspec.structs.replace(observed, answers=await self._answers(observed))
+
+    async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
+        """Return what the gates came to that ask a server, where all traffic moves at once; they ask when that is all that is missing."""
+        policy, active, pending = observed.policy, observed.active, observed.pending
+        asked = () if policy is None else gate_types.asking(policy.gates)
+        if policy is None or active is None or pending is None or not asked or observed.is_incremental:
+            return {}
+        is_over = observed.serving == pending.name or decided.holds(observed.service, ConditionType.UPGRADE_ABORTED)
+        if is_over or observed.controls.promotes or promote.not_askable(observed, pending) is not None:
+            return {}
+        clusters = active.cluster, pending.cluster
+        step = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0)
+        return await self._inquiries.of(step, asked)
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return how far the warm-up of a cluster is that is to take over all traffic, and begin it when that is all it lacks."""
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
             return None
-        if promote.not_ready(observed, pending) is not None:
+        if promote.not_askable(observed, pending) is not None:
             return None
         pods = (each for each in pending.pods if each.metadata.labels.get(labels.SERVE) == "true")
         proxies = [address(each, "serve", ports.SERVE) for each in pods if each.is_running_and_ready]

@@ -20,6 +20,8 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.controls import Controls
+from common.upgrade.gate_types import AnyGate
+from common.upgrade.gates import Result
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler import validation
@@ -101,6 +103,8 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     head_service: Service | None = None
     serve_service: Service | None = None
     endpoints: int = 0
+    answers: Mapping[AnyGate, Result] = {}
+    """What the gates came to that ask a server before all traffic moves at once."""
     next_policy: str | Problem[Reason] | UnsetType | None = None
     """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one.
 

@@ -13,7 +13,7 @@ from common.upgrade.policy import Stored
 from raybus_cli.planning import policies, policy_reader
 from raybus_cli.planning.policies import PolicyPlan, StepPlan
 from support.builders import snapshots
-from support.builders.upgrade_policy import CAREFUL, GATE, a_policy
+from support.builders.upgrade_policy import CAREFUL, GATE, WEBHOOK, a_policy
 
 DEFAULT = {"raybus.io/default": "true"}
 
@@ -38,6 +38,18 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
         "  timeToFirstTokenP95: at most 30 % above the active cluster, from 100 requests; else rollback",
         "  webhook: checks.example.com answers Pass, before the first traffic and at each step; else rollback",
     ]
+
+
+def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() -> None:
+    found = policies.at_once(policies.of(stored()), [stored()])
+    assert policies.lines(found)[-1] == (
+        "  does not apply, all traffic moves at once: steps, gate errorRate, gate latencyP95, gate timeToFirstTokenP95, "
+        "mirror, preview.header"
+    )
+    asking = stored(spec={"gates": [WEBHOOK], "bake": "5m", "preview": {"service": True}})
+    assert policies.at_once(policies.of(asking), [asking]).unused == []
+    invalid = stored(spec={"bake": "soon"})
+    assert policies.at_once(policies.of(invalid), [invalid]) == policies.of(invalid)
 
 
 SUMMARIES: Final[list[tuple[Json, str]]] = [

@@ -93,7 +93,7 @@ async def test_a_server_without_an_answer_is_asked_ever_later_with_the_same_id()
     asking.servers.answer = silent
     found = await asking.ask_for(600)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.text.startswith("webhook: checks.example.com does not answer within 10 s, question ")
+    assert found.text == "webhook: checks.example.com does not answer within 10 s"
     assert 10 <= len(asking.servers.asked) <= 16
     assert len({each["id"] for each in asking.servers.questions}) == 1
     asking.servers.answer = lambda _: replies("Pass")
@@ -120,7 +120,7 @@ async def test_the_questions_of_one_step_have_an_end(monkeypatch: pytest.MonkeyP
     asking.servers.answer = silent
     found = await asking.ask_for(300)
     assert len(asking.servers.asked) == 3
-    assert found.text.endswith("question 3 of 3")
+    assert found.text.endswith("; it was asked 3 times, and is asked no more at this step")
 
 
 @pytest.mark.parametrize("text", ["", "in clear", "whsec_c2hvcnQ=", "whsec_é", "whsec_" + "A" * 21])

@@ -6,7 +6,7 @@ import msgspec
 
 from common import labels
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import AnyGate, Metric, WebhookGate
+from common.upgrade.gate_types import AnyGate, Gate, Metric, WebhookGate
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 
 
@@ -30,6 +30,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     summary: str = ""
     problem: str | None = None
     """Why the upgrade does not begin with it."""
+    unused: list[str] = []
+    """What of it does not apply, because all traffic moves at once."""
 
 
 def chosen(name: str, policies: list[Stored]) -> PolicyPlan | None:
@@ -77,11 +79,29 @@ def gate(each: AnyGate, policy: UpgradePolicy) -> str:
     return f"{each.title}: {limit}, from {each.min_requests} requests; else {policy.on_failure.lower()}"
 
 
+def at_once(plan: PolicyPlan, policies: list[Stored]) -> PolicyPlan:
+    """Return what a policy means where all traffic moves at once: there are no weights, and no requests of both clusters to compare."""
+    chosen = next((each for each in policies if each.metadata.name == plan.name), None)
+    if chosen is None or plan.problem is not None:
+        return plan
+    found = upgrade_policy.read(plan.name, chosen.spec)
+    measured = [f"gate {each.title}" for each in found.gates if isinstance(each, Gate)]
+    has_header = found.preview is not None and found.preview.header_name is not None
+    unused = [
+        *(["steps"] if found.steps else []),
+        *measured,
+        *(["mirror"] if found.mirror is not None else []),
+        *(["preview.header"] if has_header else []),
+    ]
+    return msgspec.structs.replace(plan, unused=unused)
+
+
 def lines(plan: PolicyPlan) -> list[str]:
     """Return the policy as text."""
     if plan.problem is not None:
         return [f"UpgradePolicy {plan.name}: the upgrade waits: {plan.problem}"]
-    return [f"UpgradePolicy {plan.name}: {plan.summary}", *(f"  {each}" for each in plan.gates)]
+    unused = [f"  does not apply, all traffic moves at once: {', '.join(plan.unused)}"] if plan.unused else []
+    return [f"UpgradePolicy {plan.name}: {plan.summary}", *(f"  {each}" for each in plan.gates), *unused]
 
 
 def summary(found: UpgradePolicy) -> str:

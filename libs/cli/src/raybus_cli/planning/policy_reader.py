@@ -7,6 +7,7 @@ from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import UPGRADE_POLICY, illegal_name
+from common.ray import serve_writer
 from common.upgrade.policy import Stored
 from raybus_cli.planning import policies
 from raybus_cli.planning.policies import PolicyPlan
@@ -19,7 +20,9 @@ async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
         return PolicyPlan(name=name, problem=f"{labels.UPGRADE_POLICY} is not the name of an UpgradePolicy: {why}")
     try:
         body = await kube.list(UPGRADE_POLICY, service.metadata.namespace)
-        return policies.chosen(name, msgspec.json.decode(body, type=Items[Stored]).items)
+        found = msgspec.json.decode(body, type=Items[Stored]).items
+        chosen = policies.chosen(name, found)
+        return chosen if chosen is None or serve_writer.asks_for_steps(service) else policies.at_once(chosen, found)
     except errors.NotFound:
         return policies.chosen(name, [])
     except (errors.Forbidden, msgspec.DecodeError) as problem:

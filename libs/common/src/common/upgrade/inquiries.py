@@ -116,7 +116,7 @@ class Inquiries:
             inquiry.reply, inquiry.problem = webhook.read(answer), None
             pause = webhook.wait(answer)
         except errors.RaybusError as problem:
-            inquiry.reply, inquiry.problem = None, f"{problem}, question {inquiry.times} of {webhook.MOST_TIMES}"
+            inquiry.reply, inquiry.problem = None, _problem(problem, inquiry.times)
             pause = webhook.pause(inquiry.times)
         inquiry.due_at = self._clock.monotonic() + pause
 
@@ -150,3 +150,12 @@ class Inquiries:
         except (ValueError, msgspec.DecodeError):  # no cause: it may quote the key
             form = f"is not asked: {where}: the value of {webhook.SECRET_KEY} is not {signature.KEY_FORM}"
         raise errors.Unavailable(form)
+
+
+def _problem(problem: errors.RaybusError, times: int) -> str:
+    """Return why there is no answer; the text stays the same from question to question, until the last one."""
+    return (
+        f"{problem}; it was asked {times} times, and is asked no more at this step"
+        if times >= webhook.MOST_TIMES
+        else str(problem)
+    )

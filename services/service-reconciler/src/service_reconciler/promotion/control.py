@@ -97,10 +97,12 @@ def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
 
 
 def _failed(observed: Observed) -> str | None:
-    """Return which gate of its UpgradePolicy the upgrade failed: what traffic-manager recorded, else the warm-up."""
+    """Return which gate of its UpgradePolicy the upgrade failed: what traffic-manager recorded, else the warm-up, or an answer to this service."""
     if observed.is_incremental:
         return None if observed.upgrade is None else observed.upgrade.failed or None
-    return None if observed.warm_up is None or not observed.warm_up.problem else f"warm-up: {observed.warm_up.problem}"
+    if observed.warm_up is not None and observed.warm_up.problem:
+        return f"warm-up: {observed.warm_up.problem}"
+    return promote.failed_gate(observed)
 
 
 def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from common import labels
 from common.ray import serve_config, serve_status, submit
 from common.ray.view import head_is_ready
+from common.upgrade import gate_types
+from common.upgrade.gates import Outcome
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
@@ -42,7 +44,29 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster may not take the traffic yet."""
+    return not_askable(observed, pending) or undecided(observed)
+
+
+def not_askable(observed: Observed, pending: ClusterView) -> str | None:
+    """Return what else than an answer of a server the pending cluster lacks, to take the traffic."""
     return next(_reasons(observed, pending), None) or (None if observed.warm_up is None else observed.warm_up.lacking)
+
+
+def undecided(observed: Observed) -> str | None:
+    """Return which gate that asks a server has not passed, where all traffic moves at once; traffic-manager asks at the steps of the others."""
+    policy = observed.policy
+    if policy is None or observed.is_incremental or observed.active is None or observed.controls.promotes:
+        return None
+    for gate in gate_types.asking(policy.gates):
+        found = observed.answers.get(gate)
+        if found is None or found.outcome is not Outcome.PASS:
+            return f"{gate.title}: {gate.host} is asked" if found is None else found.text
+    return None
+
+
+def failed_gate(observed: Observed) -> str | None:
+    """Return the gate that failed, where all traffic moves at once."""
+    return next((each.text for each in observed.answers.values() if each.outcome is Outcome.FAIL), None)
 
 
 def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from common.upgrade.gate_record import Current, Verdict
+from common.upgrade.gate_types import Gate, Metric
 from common.upgrade.gates import Outcome, Result
-from common.upgrade.policy import Gate, Metric
 from traffic_manager.status import gates
 
 SINCE = datetime(2026, 1, 1, 12, tzinfo=UTC)

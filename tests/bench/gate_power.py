@@ -13,8 +13,8 @@ from typing import Final
 
 from common.ray.request_metrics import Histogram, Requests, Sample
 from common.upgrade import gates
+from common.upgrade.gate_types import Gate, Metric
 from common.upgrade.gates import Outcome
-from common.upgrade.policy import Gate, Metric
 from traffic_manager.migration.progression import windows_of
 
 STEPS: Final = 3

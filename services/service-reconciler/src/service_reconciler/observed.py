@@ -1,5 +1,6 @@
 """What a plan may know: one RayService and all that belongs to it, read once."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 

@@ -1,6 +1,6 @@
 """The gates of an UpgradePolicy, and how each is read from a manifest.
 
-A gate is one of three kinds: a limit on what Ray's nodes measure, or the answer of a webhook.
+A gate is one of two kinds: a limit on what Ray's nodes measure, or the answer of a webhook.
 """
 
 import re

@@ -1,7 +1,7 @@
 """A bare control plane, into which the CRDs are applied as a user applies them."""
 
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -49,8 +49,12 @@ async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubect
 def kubectl(bare: Kubectl) -> Kubectl:
     """Apply the CRDs client-side and wait until they are served."""
     bare.ok("apply", "-k", str(CRDS))
-    names: Sequence[str] = ("crd/rayclusters.ray.io", "crd/rayservices.ray.io", "crd/upgradepolicies.raybus.io")
-    # kubectl cannot wait for a condition of a definition that has none yet.
-    bare.ok("wait", "--for=jsonpath={.status.acceptedNames.kind}", "--timeout=20s", *names)
-    bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names)
+    names = {
+        "RayCluster": "crd/rayclusters.ray.io",
+        "RayService": "crd/rayservices.ray.io",
+        "UpgradePolicy": "crd/upgradepolicies.raybus.io",
+    }
+    for kind, name in names.items():  # kubectl cannot wait for a condition of a definition that has none yet
+        bare.ok("wait", f"--for=jsonpath={{.status.acceptedNames.kind}}={kind}", "--timeout=20s", name)
+    bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names.values())
     return bare

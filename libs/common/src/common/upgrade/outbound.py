@@ -13,16 +13,18 @@ from contextlib import asynccontextmanager
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from socket import IPPROTO_TCP, gaierror, getaddrinfo
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
-import httpx
 import msgspec
 
 from common import errors, untrusted
 from common.settings import Settings
 from common.targets import PORTS, Address, Targets, as_address
 from common.upgrade.webhook import Answer
+
+if TYPE_CHECKING:
+    import httpx
 
 LOOKUPS_AT_ONCE: Final = 4
 """Threads for lookups alone: a name server that does not answer keeps no other lookup of the process waiting."""
@@ -70,10 +72,14 @@ class NoOutbound:
 class HttpOutbound:
     """Implements `Outbound` over the network."""
 
-    def __init__(self, allowed: Targets, http: httpx.AsyncClient, resolve: Resolve) -> None:
+    def __init__(self, allowed: Targets, http: "httpx.AsyncClient", resolve: Resolve) -> None:
+        import httpx  # noqa: PLC0415  (7 MiB, which a service without such gates need not pay)
+
         self._allowed = allowed
         self._http = http
         self._resolve = resolve
+        self._failures = (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError)
+        self._unconnected = httpx.ConnectError
 
     def refusal(self, url: str, namespace: str) -> str | None:
         return self._allowed.refusal(urlsplit(url), namespace)
@@ -84,13 +90,14 @@ class HttpOutbound:
                 return await self._send(request, urlsplit(request.url))
         except TimeoutError as problem:
             raise errors.Unavailable(f"does not answer within {request.seconds:g} s") from problem
-        except (
-            httpx.HTTPError,
-            httpx.InvalidURL,
-            ssl.SSLError,
-            OSError,
-        ) as problem:  # their texts may repeat the address
-            raise errors.Unavailable(f"does not answer ({_cause(problem)})") from problem
+        except self._failures as problem:  # their texts may repeat the address
+            raise errors.Unavailable(f"does not answer ({self._cause(problem)})") from problem
+
+    def _cause(self, problem: Exception) -> str:
+        cause = problem.__cause__ or problem.__context__
+        if isinstance(problem, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
+            return "its certificate is not valid"
+        return "no connection" if isinstance(problem, self._unconnected) or cause is None else type(problem).__name__
 
     async def _send(self, request: Request, url: SplitResult) -> Answer:
         if (why := self._allowed.refusal(url, request.namespace)) is not None:
@@ -125,13 +132,6 @@ class HttpOutbound:
         return random.choice(usable)  # noqa: S311 - spreads requests, and keeps nothing secret
 
 
-def _cause(problem: Exception) -> str:
-    cause = problem.__cause__ or problem.__context__
-    if isinstance(problem, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
-        return "its certificate is not valid"
-    return "no connection" if isinstance(problem, httpx.ConnectError) or cause is None else type(problem).__name__
-
-
 async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[Address]:
     try:
         found = await asyncio.get_running_loop().run_in_executor(
@@ -144,8 +144,11 @@ async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[A
 
 
 @asynccontextmanager
-async def reached(settings: Settings) -> AsyncGenerator[HttpOutbound]:
+async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
     """Give the way to the servers that the administrator lists, for the length of a block."""
+    if not settings.gate_targets:
+        yield NoOutbound()
+        return
     allowed = Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)
     pool = ThreadPoolExecutor(max_workers=LOOKUPS_AT_ONCE, thread_name_prefix="gate-lookup")
     try:
@@ -155,8 +158,10 @@ async def reached(settings: Settings) -> AsyncGenerator[HttpOutbound]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def client() -> httpx.AsyncClient:
+def client() -> "httpx.AsyncClient":
     """Return a client that keeps nothing between requests."""
+    import httpx  # noqa: PLC0415  (as above)
+
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     http = httpx.AsyncClient(verify=httpx.create_ssl_context(), limits=limits, trust_env=False, follow_redirects=False)
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))

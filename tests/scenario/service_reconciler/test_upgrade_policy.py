@@ -15,6 +15,7 @@ from common.upgrade.webhook import Answer
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import NAMESPACE, a_cluster_config
 from support.builders.upgrade_policy import a_policy
+from support.fakes.prometheus import vector
 from support.fakes.webhook import replies, silent
 
 FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
@@ -112,6 +113,30 @@ async def test_a_webhook_that_fails_pauses_the_upgrade_where_the_policy_asks_for
     assert harness.selected() == blue
     annotate(harness, **{labels.PROMOTE: "true"})
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
+
+
+QUERYING: Json = {
+    "gates": [{"prometheus": {"address": "http://prom.example.com", "query": "a{b='$pendingCluster'}"}, "max": "0.5"}]
+}
+
+
+async def test_a_query_is_put_before_all_traffic_moves() -> None:
+    harness, blue = await an_asking_upgrade(lambda _: vector(), **QUERYING)
+    await harness.run(60)
+    assert (harness.selected(), harness.active) == (blue, blue)
+    assert 3 <= len(harness.servers.asked) <= 5
+    assert f"a%7Bb%3D%27{harness.pending}%27%7D" in harness.servers.asked[-1].url
+    harness.servers.answer = lambda _: vector("0.5")
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+
+
+async def test_a_query_beyond_its_limit_ends_the_upgrade_by_three_values() -> None:
+    harness, blue = await an_asking_upgrade(lambda _: vector("0.6"), **QUERYING)
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=100)
+    assert len(harness.servers.asked) == 3
+    assert "prometheus: 0.6, at most 0.5 allowed, 3 times one after another" in harness.message("UpgradeAborted")
+    await harness.run(60)
+    assert (harness.active, harness.selected(), len(harness.servers.asked)) == (blue, blue, 3)
 
 
 async def test_without_automatic_promotion_a_ready_cluster_waits_for_its_user() -> None:

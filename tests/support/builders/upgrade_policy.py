@@ -21,6 +21,13 @@ CAREFUL: Final[Json] = {
         {"metric": "errorRate", "max": "1%", "minRequests": 100},
         {"metric": "latencyP95", "maxIncrease": "30%", "minRequests": 100},
         {"metric": "timeToFirstToken", "quantile": 0.95, "maxIncrease": "30%"},
+        {
+            "prometheus": {
+                "address": "http://prometheus.monitoring:9090",
+                "query": 'avg(accuracy{cluster="$pendingCluster"})',
+            },
+            "min": "0.9",
+        },
         {"webhook": {"url": "https://checks.example.com/upgrade"}},
     ],
     "onFailure": "Rollback",
@@ -32,6 +39,27 @@ CAREFUL: Final[Json] = {
 GATE: Final[Json] = {"metric": "errorRate", "max": "1%"}
 STEP: Final[Json] = {"weight": 100}
 WEBHOOK: Final[Json] = {"webhook": {"url": "https://checks.example.com/upgrade"}}
+PROMETHEUS: Final[Json] = {
+    "prometheus": {
+        "address": "http://prometheus.monitoring:9090",
+        "query": 'avg(accuracy{cluster="$pendingCluster"})',
+    },
+    "min": "0.9",
+}
+
+
+def _webhook(**fields: Any) -> Json:
+    return {"gates": [GATE, {"webhook": fields}]}
+
+
+def _gate(**fields: Any) -> Json:
+    return {"gates": [GATE, {**GATE, **fields}]}
+
+
+def _prometheus(**fields: Any) -> Json:
+    return {"gates": [{**PROMETHEUS, "prometheus": {**PROMETHEUS["prometheus"], **fields}}]}
+
+
 LEGAL: Final[dict[str, Json]] = {
     "a full policy": CAREFUL,
     "an empty one": {},
@@ -52,6 +80,13 @@ LEGAL: Final[dict[str, Json]] = {
     "two webhooks": {"gates": [WEBHOOK, GATE, {"webhook": {"url": "http://10.1.2.3:8080"}}]},
     "a webhook at an address of IPv6": {"gates": [{"webhook": {"url": "https://[2001:db8::1]:8443/a?b=c&d=%20"}}]},
     "the longest address": {"gates": [{"webhook": {"url": "https://a.example/" + "a" * 482}}]},
+    "a query": {"gates": [PROMETHEUS]},
+    "two queries": {"gates": [PROMETHEUS, GATE, {"prometheus": PROMETHEUS["prometheus"], "max": "-0.5"}]},
+    "every placeholder": _prometheus(query="f('$namespace', '$service', '$activeCluster', '$pendingCluster')"),
+    "dollar signs": _prometheus(query="""label_replace(up{a=~"b$", c=~"$$x$"}, "a", "$1${2}", "b", "(.*)") > 5$"""),
+    "a query of two lines": _prometheus(query="sum(\n\tup\n)"),
+    "the longest query": _prometheus(query="a" * 1000),
+    "a Prometheus below a path": _prometheus(address="https://a.example:9090/prometheus/"),
     "a week": {"bake": "168h"},
     "a path with a query": {"warmUp": {"requests": 1, "path": "/v1/warm.up?model=a&n=1"}},
     "the longest path": {"warmUp": {"requests": 1, "path": "/" + "a" * 999}},
@@ -60,14 +95,6 @@ LEGAL: Final[dict[str, Json]] = {
     "a preview by Service": {"preview": {"service": True}},
     "edits at once": {"applyEdits": "AtOnce", "onFailure": "Pause", "autoPromote": False},
 }
-
-
-def _webhook(**fields: Any) -> Json:
-    return {"gates": [GATE, {"webhook": fields}]}
-
-
-def _gate(**fields: Any) -> Json:
-    return {"gates": [GATE, {**GATE, **fields}]}
 
 
 ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
@@ -110,6 +137,45 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "a webhook at port 0": (_webhook(url="https://a.example:0"), "spec.gates[1].webhook.url"),
     "a webhook at port 65536": (_webhook(url="https://a.example:65536"), "spec.gates[1].webhook.url"),
     "too long a webhook": (_webhook(url="https://a.example/" + "a" * 483), "spec.gates[1].webhook.url"),
+    "a query and a metric": ({"gates": [{**GATE, **PROMETHEUS}]}, "spec.gates[0]"),
+    "a query and a webhook": ({"gates": [{**WEBHOOK, **PROMETHEUS}]}, "spec.gates[0]"),
+    "a query without a limit": ({"gates": [{"prometheus": PROMETHEUS["prometheus"]}]}, "spec.gates[0].max"),
+    "a query with two limits": ({"gates": [{**PROMETHEUS, "max": "1"}]}, "spec.gates[0].max"),
+    "a limit of a query as a number": ({"gates": [{**PROMETHEUS, "min": 0.9}]}, "spec.gates[0].min"),
+    "a limit of a query with an exponent": ({"gates": [{**PROMETHEUS, "min": "1e3"}]}, "spec.gates[0].min"),
+    "a limit of a query that is no number": ({"gates": [{**PROMETHEUS, "min": "NaN"}]}, "spec.gates[0].min"),
+    "a limit of a query as a percentage": (
+        {"gates": [{"prometheus": PROMETHEUS["prometheus"], "max": "1%"}]},
+        "spec.gates[0].max",
+    ),
+    "a limit of a metric as a number": (_gate(max="0.5"), "spec.gates[1].max"),
+    "the least of a metric": (_gate(min="0.5"), "spec.gates[1].min"),
+    "a webhook with the least value": ({"gates": [{**WEBHOOK, "min": "0.5"}]}, "spec.gates[0].min"),
+    "a query with requests": ({"gates": [{**PROMETHEUS, "minRequests": 5}]}, "spec.gates[0].minRequests"),
+    "a query with a growth": ({"gates": [{**PROMETHEUS, "maxIncrease": "5%"}]}, "spec.gates[0].maxIncrease"),
+    "a query as text": ({"gates": [{**PROMETHEUS, "prometheus": "up"}]}, "spec.gates[0].prometheus"),
+    "a query without a server": (
+        {"gates": [{"prometheus": {"query": "up"}, "max": "1"}]},
+        "spec.gates[0].prometheus.address",
+    ),
+    "a server without a query": (
+        {"gates": [{"prometheus": {"address": "http://a.example"}, "max": "1"}]},
+        "spec.gates[0].prometheus.query",
+    ),
+    "an empty query": (_prometheus(query=""), "spec.gates[0].prometheus.query"),
+    "too long a query": (_prometheus(query="a" * 1001), "spec.gates[0].prometheus.query"),
+    "a query with a control character": (_prometheus(query="up\x1b[2J"), "spec.gates[0].prometheus.query"),
+    "an unknown placeholder": (_prometheus(query='up{a="$pod"}'), "spec.gates[0].prometheus.query"),
+    "a placeholder with more": (_prometheus(query="$namespaces"), "spec.gates[0].prometheus.query"),
+    "a placeholder after dollar signs": (_prometheus(query="$$$pod"), "spec.gates[0].prometheus.query"),
+    "a Prometheus with a query in its address": (
+        _prometheus(address="http://a.example/?query=up"),
+        "spec.gates[0].prometheus.address",
+    ),
+    "a Prometheus with a password": (
+        _prometheus(address="http://me:secret@a.example"),
+        "spec.gates[0].prometheus.address",
+    ),
     "no metric": ({"gates": [{"max": "1%"}]}, "spec.gates[0].metric"),
     "an unknown metric": (_gate(metric="throughput"), "spec.gates[1].metric"),
     "an unknown quantile": (_gate(metric="latencyP42", max="1s"), "spec.gates[1].metric"),

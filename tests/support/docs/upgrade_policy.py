@@ -55,6 +55,9 @@ limit and chance is excluded as the cause. Otherwise it is inconclusive; no requ
   `RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS` in the containers' environment sets the bounds, for both clusters alike.
 - A `webhook` is asked before the first traffic and at each step, and decides it ([how to](../how-to/canary.md#ask-a-webhook)). Without its answer the gate is inconclusive. Several
   webhooks of a policy are named by their position: `webhook[2]` is `spec.gates[2]`.
+- A `prometheus` query is evaluated each 15 s at each step, in blue/green before the switch ([how to](../how-to/canary.md#ask-prometheus)). It passes while its last value, at most 30 s old, is within the limit; a step ends
+  with the value at the end of its `hold`. It fails by three values beyond the limit one after another, at least 15 s apart, for Prometheus scrapes each 15 to 30 s; a value within the limit or a missing one begins the count anew.
+  No series, more than one, `NaN` and errors are inconclusive. In the query `$namespace`, `$service`, `$activeCluster` and `$pendingCluster` are names of the upgrade, and `$$` is a dollar sign.
 """
 
 

@@ -1,6 +1,7 @@
 """The servers of gates, in memory: what each answers at a moment, and what it was asked."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,9 +17,9 @@ from common.upgrade.webhook import Answer
 class FakeServers:
     """Implements `common.upgrade.outbound.Outbound`."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Answer | None = None) -> None:
         self.asked: list[Request] = []
-        self.answer: Callable[[Request], Answer] = lambda _: replies("Pass")
+        self.answer: Callable[[Request], Answer] = lambda _: answer or replies("Pass")
         self.allowed: Targets | None = None
         """None allows every server."""
 
@@ -33,6 +34,16 @@ class FakeServers:
     async def send(self, request: Request) -> Answer:
         self.asked.append(request)
         return self.answer(request)
+
+
+def reaches(servers: FakeServers) -> Callable[[Targets], AbstractAsyncContextManager[FakeServers]]:
+    """Return a way to servers that the caller names, which leads to these."""
+
+    def reached(allowed: Targets) -> AbstractAsyncContextManager[FakeServers]:
+        servers.allowed = allowed
+        return nullcontext(servers)
+
+    return reached
 
 
 def replies(result: str, text: str = "", *, status: int = 200, retry_after: str = "") -> Answer:

@@ -74,7 +74,8 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 class Prometheus:
     """A server that runs."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, port: int) -> None:
+        self.port = port
         self._client = client
 
     async def query(self, expression: str) -> list[Series]:
@@ -176,7 +177,7 @@ async def started(
         process = await asyncio.create_subprocess_exec(*bound(command), stdout=log, stderr=log)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
-            server = Prometheus(client)
+            server = Prometheus(client, port)
             await eventually_true(server.is_ready, every=0.1, what=f"Prometheus; see {work / 'log'}")
             yield server
     finally:

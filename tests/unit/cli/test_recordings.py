@@ -37,6 +37,7 @@ from raybus_cli.output import printing
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning import server_dry_run
 from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.policy import querying
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import version
@@ -61,6 +62,8 @@ from support.builders.snapshots import (
 from support.builders.upgrade_policy import CAREFUL, a_policy
 from support.docs import outputs
 from support.fakes.kube import FakeKube
+from support.fakes.prometheus import vector
+from support.fakes.webhook import FakeServers, reaches
 from support.golden import Golden
 from support.terminal import svg_of
 from unit.cli import test_stream_recordings
@@ -267,6 +270,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     snapshot = SNAPSHOTS.get(name, in_steps)()
     monkeypatch.setattr(session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, [])))
     monkeypatch.setattr(session, "now", _always(NOW))
+    monkeypatch.setattr(querying, "reached_within", reaches(FakeServers(vector("0.93"))))
     monkeypatch.setattr(kubeconfig, "find", _find)
     monkeypatch.setattr(reader, "read", partial(_answer, snapshot))
     monkeypatch.setattr(checks, "all_of", _always(CHECKS))

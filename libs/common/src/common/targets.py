@@ -53,6 +53,12 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
     api_server: str = ""
     """Its address, which is never asked."""
 
+    @classmethod
+    def of(cls, url: SplitResult) -> "Targets":
+        """Return a list of one server."""
+        port = url.port or PORTS.get(url.scheme, 0)
+        return cls(origins=(Origin(scheme=url.scheme, host=url.hostname or "", port=port),))
+
     def refusal(self, url: SplitResult, namespace: str) -> str | None:
         """Return why a server may not be asked for a RayService of this namespace; None where it may be."""
         host, port = url.hostname or "", url.port or PORTS.get(url.scheme, 0)

@@ -85,7 +85,7 @@ def spec() -> Schema:
             "preview": _preview(),
             "steps": _steps(),
             "gates": _list(
-                "What must hold for the new cluster: limits on its requests, and answers of webhooks.",
+                "What must hold for the new cluster: limits on its requests and on queries of Prometheus, and answers of webhooks.",
                 _gate(),
                 gate_types.MOST_GATES,
             ),
@@ -135,6 +135,7 @@ def _steps() -> Schema:
 
 def _gate() -> Schema:
     percent, duration = _anchored(fields.PERCENT.pattern), _anchored(fields.DURATION.pattern)
+    decimal = _anchored(fields.DECIMAL.pattern)
     longest = _go(fields.LONGEST_LATENCY)
     properties = {
         "metric": {
@@ -148,7 +149,11 @@ def _gate() -> Schema:
             "minimum": gate_types.LOWEST_QUANTILE,
             "maximum": gate_types.HIGHEST_QUANTILE,
         },
-        "max": _text("The limit: a percentage of the requests (1%), or a duration (250ms).", f"{percent}|{duration}"),
+        "max": _text(
+            "The limit: a percentage of the requests (1%), a duration (250ms), or of prometheus a number in quotes ('0.5').",
+            f"{percent}|{duration}|{decimal}",
+        ),
+        "min": _text("The least value of a query of prometheus: a number in quotes ('0.5').", decimal),
         "maxIncrease": {
             **_text("The limit as a growth over the value of the active cluster: 30%.", percent),
             "x-kubernetes-validations": [
@@ -163,6 +168,7 @@ def _gate() -> Schema:
             1,
             gate_types.MOST_REQUESTS,
         ),
+        "prometheus": _prometheus(),
         "webhook": _object(
             "A server that decides before the first traffic and at each step.",
             {"url": _url("Its address. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS.")},
@@ -172,10 +178,10 @@ def _gate() -> Schema:
     rules = [
         _rule(
             f"[{', '.join(f'has(self.{each})' for each in gate_types.Kind)}].exists_one(each, each)",
-            f"state exactly one of {' and '.join(gate_types.Kind)}",
+            f"state exactly one of {', '.join(gate_types.Kind)}",
             at=".metric",
         ),
-        *_rules_of_kinds(),
+        *_rules_of_kinds(decimal),
         _rule(
             "!has(self.metric) || has(self.max) != has(self.maxIncrease)",
             "state exactly one of max and maxIncrease",
@@ -205,12 +211,56 @@ def _gate() -> Schema:
     }
 
 
-def _rules_of_kinds() -> list[Schema]:
+def _rules_of_kinds(decimal: str) -> list[Schema]:
     """Return the rules that keep the fields of one kind of gate out of the others."""
     return [
-        _rule(f"has(self.metric) || !has(self.{field})", "is a field of a gate with a metric", at=f".{field}")
-        for field in ("max", "maxIncrease", "minRequests", "quantile")
+        _rule(
+            "has(self.metric) || has(self.prometheus) || !has(self.max)",
+            "is a field of a gate with a metric or prometheus",
+            at=".max",
+        ),
+        _rule("has(self.prometheus) || !has(self.min)", "is a field of a gate with prometheus", at=".min"),
+        _rule(
+            "!has(self.prometheus) || has(self.max) != has(self.min)",
+            "of prometheus, state exactly one of max and min",
+            at=".max",
+        ),
+        _rule(
+            f"!has(self.prometheus) || !has(self.max) || self.max.matches('{decimal}')",
+            "of prometheus, must be a number in quotes such as '0.5', without an exponent",
+            at=".max",
+        ),
+        *(
+            _rule(f"has(self.metric) || !has(self.{field})", "is a field of a gate with a metric", at=f".{field}")
+            for field in ("maxIncrease", "minRequests", "quantile")
+        ),
     ]
+
+
+def _prometheus() -> Schema:
+    address = _url(
+        "Its address, without /api/v1/query. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS."
+    )
+    address["x-kubernetes-validations"].append(_rule("!self.contains('?')", "must not have a query"))
+    names = ", ".join(f"${each}" for each in gate_types.PLACEHOLDERS)
+    asked = {
+        **_text(
+            f"The query of PromQL; its value is a scalar or a vector of one series. {names} are names of the upgrade, $$ is a dollar sign.",
+            _anchored(gate_types.QUERY.pattern),
+            longest=gate_types.LONGEST_QUERY,
+        ),
+        "x-kubernetes-validations": [
+            _rule(
+                f"self.matches(r'{_anchored(gate_types.PLACED.pattern)}')",
+                f"must have no other placeholder than {names}; $$ is a dollar sign",
+            )
+        ],
+    }
+    return _object(
+        "A query of a Prometheus, evaluated each 15 s at each step.",
+        {"address": address, "query": asked},
+        required=("address", "query"),
+    )
 
 
 def _url(description: str) -> Schema:

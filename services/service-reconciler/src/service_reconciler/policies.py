@@ -14,8 +14,8 @@ from common.api.ray_service import RayService
 from common.kube.client import Kube
 from common.kube.resources import UPGRADE_POLICY, illegal_name
 from common.problem import Problem
+from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import WebhookGate
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 from service_reconciler.policy_reading import Reading
@@ -53,9 +53,10 @@ class Policies:
 
     def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
         """Return which gate asks a server that may not be asked; its upgrade would wait for good."""
-        for position, gate in enumerate(policy.gates):
-            if isinstance(gate, WebhookGate) and (why := self._outbound.refusal(gate.url, namespace)) is not None:
-                return f"cannot be followed: spec.gates[{position}].webhook.url: {why}. Ask them to add it, or remove the gate"
+        for gate in gate_types.asking(policy.gates):
+            if (why := self._outbound.refusal(gate.url, namespace)) is not None:
+                field = f"spec.gates[{policy.gates.index(gate)}].{gate_types.field_of(gate)}"
+                return f"cannot be followed: {field}: {why}. Ask them to add it, or remove the gate"
         return None
 
     async def _named(self, service: RayService, name: str) -> Stored | Problem[Reason]:

@@ -236,7 +236,7 @@ def of_gates(observed: Observed) -> ServiceProblem | None:
         return None
     text = (
         f"waiting: of the UpgradePolicy {observed.policy.name} the gates {upgrade.lacking} are not decided yet; the step lasts until they are, "
-        f"or until the deadline ({labels.PROGRESS_DEADLINE}). A metric is decided by minRequests requests, for fewer lower it; a webhook by its answer"
+        f"or until the deadline ({labels.PROGRESS_DEADLINE}). A metric is decided by minRequests requests, for fewer lower it; a webhook by its answer, a query by its value"
     )
     return ServiceProblem(Reason.GATE_INCONCLUSIVE, text, event=EventReason.GATE_INCONCLUSIVE)
 

@@ -272,7 +272,8 @@ class Observer:
 
     async def _answers(self, observed: Observed, policy: UpgradePolicy, share: Share) -> Mapping[AnyGate, Result]:
         """Return what the gates came to that ask a server; before the first traffic they ask once the pending cluster can serve."""
-        asked, pair, weight = gate_types.asking(policy.gates), observed.pair, share.weight
+        pair, weight = observed.pair, share.weight
+        asked = gate_types.asking(policy.gates, is_before=weight == 0)
         if (
             not asked
             or pair is None

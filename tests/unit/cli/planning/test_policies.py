@@ -13,7 +13,7 @@ from common.upgrade.policy import Stored
 from raybus_cli.planning import policies, policy_reader
 from raybus_cli.planning.policies import PolicyPlan, StepPlan
 from support.builders import snapshots
-from support.builders.upgrade_policy import CAREFUL, GATE, WEBHOOK, a_policy
+from support.builders.upgrade_policy import CAREFUL, GATE, PROMETHEUS, WEBHOOK, a_policy
 
 DEFAULT = {"raybus.io/default": "true"}
 
@@ -31,11 +31,12 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
     ]
     assert found.shortest_seconds == 9 * 60
     assert policies.lines(found) == [
-        "UpgradePolicy careful: steps of 1, 10, 25, 100 %; gates errorRate, latencyP95, timeToFirstTokenP95, webhook; "
-        "at least 9 min and 1 pause",
+        "UpgradePolicy careful: steps of 1, 10, 25, 100 %; gates errorRate, latencyP95, timeToFirstTokenP95, prometheus, "
+        "webhook; at least 9 min and 1 pause",
         "  errorRate: at most 1 %, from 100 requests; else rollback",
         "  latencyP95: at most 30 % above the active cluster, from 100 requests; else rollback",
         "  timeToFirstTokenP95: at most 30 % above the active cluster, from 100 requests; else rollback",
+        "  prometheus: at least 0.9 by a query of prometheus.monitoring:9090 at each step; else rollback",
         "  webhook: checks.example.com answers Pass, before the first traffic and at each step; else rollback",
     ]
 
@@ -46,7 +47,7 @@ def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() ->
         "  does not apply, all traffic moves at once: steps, gate errorRate, gate latencyP95, gate timeToFirstTokenP95, "
         "mirror, preview.header"
     )
-    asking = stored(spec={"gates": [WEBHOOK], "bake": "5m", "preview": {"service": True}})
+    asking = stored(spec={"gates": [WEBHOOK, PROMETHEUS], "bake": "5m", "preview": {"service": True}})
     assert policies.at_once(policies.of(asking), [asking]).unused == []
     invalid = stored(spec={"bake": "soon"})
     assert policies.at_once(policies.of(invalid), [invalid]) == policies.of(invalid)

@@ -11,17 +11,20 @@ from common import errors
 from common.api.opaque import Json
 from common.kube.resources import POD, RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.webhook import Answer
 from raybus_cli import main
 from raybus_cli.access import kubeconfig, session
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.manifests import reading
 from raybus_cli.manifests.reading import Document
 from raybus_cli.planning import policies
-from raybus_cli.policy import checking
+from raybus_cli.policy import checking, querying
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_pod, a_side
-from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, a_policy
+from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, PROMETHEUS, a_policy
 from support.fakes.kube import FakeKube
+from support.fakes.prometheus import vector
+from support.fakes.webhook import FakeServers, reaches, silent
 from support.golden import Golden
 from support.manifests import ROOT
 
@@ -203,7 +206,51 @@ def test_an_unknown_policy_is_named(typed: Any) -> None:
     assert "other" in done.stderr
 
 
-def test_the_output_on_the_page_of_the_command_line(typed: Any, golden: Golden) -> None:
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (vector("0.95"), "Pass: prometheus: 0.95, at least 0.9 allowed"),
+        (
+            vector("0.5"),
+            "Inconclusive: prometheus: 0.5, at least 0.9 allowed, 1 of the 3 times that fail the gate",
+        ),
+        (
+            vector(),
+            "Inconclusive: prometheus: prometheus.monitoring:9090 answered no value: no series matches the query yet",
+        ),
+        (
+            None,
+            "Inconclusive: prometheus: prometheus.monitoring:9090 does not answer within 10 s; that is from this machine, raybus asks from its pods",
+        ),
+    ],
+)
+def test_a_query_is_put_once_from_this_machine_to_the_server_of_the_policy_alone(
+    answer: Answer | None, line: str, typed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = FakeServers(answer)
+    if answer is None:
+        servers.answer = silent
+    monkeypatch.setattr(querying, "reached_within", reaches(servers))
+    write(a_policy("new", {"gates": [PROMETHEUS]}))
+    done = typed(
+        "try p.yaml --service demo", Server(pending=GREEN, answers={BLUE: counted(5, 5), GREEN: counted(5, 5)})
+    )
+    assert (done.exit_code, done.stdout.splitlines()[1].strip()) == (0, line)
+    (sent,) = servers.asked
+    assert f"accuracy%7Bcluster%3D%22{GREEN}%22%7D" in sent.url
+    assert servers.refusal("http://prometheus.monitoring:9090", "default") is None
+    for other in (
+        "http://prometheus.monitoring:9091",
+        "https://prometheus.monitoring:9090",
+        "http://a.monitoring:9090",
+    ):
+        assert servers.refusal(other, "default") is not None
+
+
+def test_the_output_on_the_page_of_the_command_line(
+    typed: Any, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(querying, "reached_within", reaches(FakeServers(vector("0.93"))))
     write(a_policy(), a_policy("hasty", {"steps": [{"weight": 50}]}), name="careful.yaml")
     golden.check("cli/policy-lint.txt", typed("lint careful.yaml").stdout)
     server = Server(pending=GREEN, answers={BLUE: counted(9000, 20), GREEN: counted(1000, 4)})

@@ -14,14 +14,16 @@ import pytest
 from common import errors, signature
 from common.kube.resources import SECRET
 from common.runtime.background import Background
+from common.targets import Targets
 from common.upgrade import inquiries, webhook
-from common.upgrade.gate_types import WebhookGate
+from common.upgrade.gate_types import PrometheusGate, WebhookGate
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.inquiries import Inquiries
 from common.upgrade.outbound import Request
 from common.upgrade.webhook import Answer, Step
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
+from support.fakes.prometheus import vector
 from support.fakes.webhook import FakeServers, replies, silent
 
 KEY: Final = b"32 bytes that both sides know 12"
@@ -235,3 +237,67 @@ async def test_a_secret_that_may_not_be_read_is_reported() -> None:
 
 def test_the_key_has_the_form_of_notifications() -> None:
     assert signature.read_key(TEXT) == KEY
+
+
+# --- queries of Prometheus ---------------------------------------------------------------------------------------------
+
+QUERY: Final = PrometheusGate(title="prometheus", address="http://prom.example.com", query="a{b='$service'}", max=0.5)
+
+
+async def test_a_query_is_put_every_15_seconds_while_the_step_lasts_without_a_key() -> None:
+    asking = Asking("another")
+    asking.servers.answer = lambda _: vector("0.4")
+    for _ in range(60):
+        await asking.inquiries.of(a_step(), (QUERY,))
+        asking.clock.advance(1)
+    assert len(asking.servers.asked) == 4
+    sent = asking.servers.asked[0]
+    assert sent.url.startswith("http://prom.example.com/api/v1/query?query=a%7Bb%3D%27demo%27%7D&")
+    assert (sent.body, sent.namespace) == (None, "team")
+    assert not any("webhook" in each for each in sent.headers)
+
+
+async def test_a_query_passes_and_fails_by_what_was_answered_last() -> None:
+    asking, found = Asking(), list[Outcome]()
+    answers = iter([*("0.4", "0.6", "0.6", "0.4", "0.6", "0.6", "0.6")])
+    asking.servers.answer = lambda _: vector(next(answers))
+    for _ in range(7):
+        found.append((await asking.inquiries.of(a_step(), (QUERY,)))[QUERY].outcome)
+        asking.clock.advance(15)
+    wait = Outcome.INCONCLUSIVE
+    assert found == [Outcome.PASS, wait, wait, Outcome.PASS, wait, wait, Outcome.FAIL]
+
+
+async def test_the_values_of_another_step_do_not_count() -> None:
+    asking = Asking()
+    asking.servers.answer = lambda _: vector("0.6")
+    for weight in (10, 10, 25, 25):
+        found = (await asking.inquiries.of(a_step(weight=weight), (QUERY,)))[QUERY]
+        asking.clock.advance(15)
+        assert found.outcome is Outcome.INCONCLUSIVE
+
+
+async def test_a_prometheus_that_is_silent_passes_nothing_and_a_refused_one_is_not_asked() -> None:
+    asking = Asking()
+    asking.servers.answer = silent
+    found = (await asking.inquiries.of(a_step(), (QUERY,)))[QUERY]
+    assert found.text == "prometheus: prom.example.com does not answer within 10 s"
+    asking = Asking()
+    asking.servers.allowed = Targets()
+    found = (await asking.inquiries.of(a_step(), (QUERY,)))[QUERY]
+    assert (
+        "prom.example.com is not asked: http://prom.example.com:80 is not a server that the administrator" in found.text
+    )
+    assert asking.servers.asked == []
+
+
+async def test_queries_that_hang_count_among_those_of_their_tenant() -> None:
+    asking = Asking()
+    servers = Hanging()
+    asking.inquiries = Inquiries(asking.kube, servers, asking.background, asking.clock)
+    async with running(asking.background):
+        for number in range(200):
+            await asking.inquiries.of(a_step(f"u-{number}"), (QUERY, GATE))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert servers.waiting == inquiries.OF_A_NAMESPACE

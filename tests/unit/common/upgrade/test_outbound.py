@@ -16,7 +16,10 @@ from common import errors, targets
 from common.settings import Settings
 from common.targets import Address, Targets
 from common.upgrade import outbound
+from common.upgrade.gate_types import PrometheusGate
+from common.upgrade.inquiries import request_of
 from common.upgrade.outbound import HttpOutbound, Request
+from common.upgrade.webhook import Step
 from support.servers.loopback import ToLoopback, served
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -95,6 +98,17 @@ async def test_without_a_body_it_is_a_get_and_no_cookie_is_kept() -> None:
         await way.send(body=None)
         assert [each.method for each in way.came] == ["GET", "GET"]
         assert "Cookie" not in way.came[1].headers
+
+
+async def test_a_query_of_prometheus_arrives_as_it_was_written() -> None:
+    query = """sum(rate(a{b="$pendingCluster", c=~"x+&y=%20#é?/;"}[1m])) /\n\t5"""
+    gate = PrometheusGate(title="prometheus", address="http://hook.team.svc:8080/p/", query=query, max=1.0)
+    step = Step(namespace="team", service="demo", policy="p", upgrade_uid="u", old="demo-a", new="demo-b", weight=10)
+    async with a_server(ok) as way:
+        await way.outbound.send(request_of(step, gate))
+        (came,) = way.came
+        assert (came.method, came.path) == ("GET", "/p/api/v1/query")
+        assert came.query == {"query": query.replace("$pendingCluster", "demo-b"), "timeout": "10s", "limit": "2"}
 
 
 async def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common import untrusted
 from common.api.opaque import Json
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import Gate, Metric, WebhookGate
+from common.upgrade.gate_types import Gate, Metric, PrometheusGate, WebhookGate
 from common.upgrade.policy import (
     Mirror,
     OnFailure,
@@ -37,6 +37,12 @@ READ = UpgradePolicy(
         Gate(metric=Metric.ERROR_RATE, max=0.01),
         Gate(metric=Metric.LATENCY, quantile=0.95, max_increase=0.3),
         Gate(metric=Metric.TIME_TO_FIRST_TOKEN, quantile=0.95, max_increase=0.3),
+        PrometheusGate(
+            title="prometheus",
+            address="http://prometheus.monitoring:9090",
+            query='avg(accuracy{cluster="$pendingCluster"})',
+            min=0.9,
+        ),
         WebhookGate(title="webhook", url="https://checks.example.com/upgrade"),
     ),
     bake=15 * MINUTE,

@@ -6,7 +6,7 @@ import msgspec
 
 from common import labels
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import AnyGate, Gate, Metric, WebhookGate
+from common.upgrade.gate_types import AnyGate, Gate, Metric, PrometheusGate, WebhookGate
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 
 
@@ -70,6 +70,9 @@ def gate(each: AnyGate, policy: UpgradePolicy) -> str:
     """Return a gate as a sentence."""
     if isinstance(each, WebhookGate):
         return f"{each.title}: {each.host} answers Pass, before the first traffic and at each step; else {policy.on_failure.lower()}"
+    if isinstance(each, PrometheusGate):
+        limit = f"{'at least' if each.max is None else 'at most'} {each.limit:g}"
+        return f"{each.title}: {limit} by a query of {each.host} at each step; else {policy.on_failure.lower()}"
     if each.max_increase is not None:
         limit = f"at most {100 * each.max_increase:g} % above the active cluster"
     elif each.metric is Metric.ERROR_RATE:

@@ -12,6 +12,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.policy import PolicyError, UpgradePolicy
+from common.upgrade.webhook import Step
 from raybus_cli.access import problems, session
 from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.linting import cli as linting
@@ -19,7 +20,7 @@ from raybus_cli.manifests import reading, sources
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.planning import policies
-from raybus_cli.policy import checking, measuring, trial
+from raybus_cli.policy import checking, measuring, querying, trial
 from raybus_cli.policy.trial import Trial
 from raybus_cli.reading import reader
 
@@ -83,7 +84,7 @@ def try_(
     """Evaluate the gates with the requests that a RayService has answered since its nodes began; nothing is changed.
 
     During an upgrade the new cluster is compared with the active one, else the active one with itself. The metrics are read
-    through the API server (the right to get pods/proxy). Exit code 1 when a gate fails.
+    through the API server (the right to get pods/proxy); a query is put to Prometheus once, from this machine. Exit code 1 when a gate fails.
 
     Examples:
     $ raybus policy try careful --service demo
@@ -142,4 +143,13 @@ async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolic
         raise errors.Rejected(f"RayService {namespace}/{name} has no active cluster yet")
     known = await measuring.measure(kube, namespace, active)
     judged = await measuring.measure(kube, namespace, pending) if pending else known
-    return trial.evaluate(namespace, name, chosen, known, judged)
+    step = Step(
+        namespace=namespace,
+        service=name,
+        policy=chosen.name,
+        upgrade_uid="",
+        old=active,
+        new=pending or active,
+        weight=0,
+    )
+    return trial.evaluate(namespace, name, chosen, known, judged, await querying.results(chosen, step))

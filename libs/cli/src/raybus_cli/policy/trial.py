@@ -1,10 +1,12 @@
 """The gates of a policy, evaluated with what the clusters of a RayService have answered since their nodes began. Pure."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from common.ray.request_metrics import Sample
 from common.upgrade import gates
-from common.upgrade.gate_types import AnyGate, WebhookGate
+from common.upgrade.gate_types import AnyGate, PrometheusGate, WebhookGate
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
 
@@ -16,7 +18,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     outcome: Outcome
     requests: int
     value: float | None
-    """A fraction of the requests, or seconds."""
+    """A fraction of the requests, seconds, or what Prometheus answered."""
     limit: float | None
     route: str
     """Empty for all requests."""
@@ -57,9 +59,16 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return any(each.outcome is Outcome.FAIL for each in self.gates)
 
 
-def evaluate(namespace: str, service: str, policy: UpgradePolicy, active: Measured, pending: Measured) -> Trial:
-    """Return the outcome of each gate."""
-    found = [_evaluated(each, active, pending) for each in policy.gates]
+def evaluate(
+    namespace: str,
+    service: str,
+    policy: UpgradePolicy,
+    active: Measured,
+    pending: Measured,
+    answers: Mapping[PrometheusGate, Result],
+) -> Trial:
+    """Return the outcome of each gate; `answers` are those of Prometheus."""
+    found = [_evaluated(each, active, pending, answers) for each in policy.gates]
     return Trial(
         namespace=namespace,
         service=service,
@@ -82,7 +91,9 @@ def evaluate(namespace: str, service: str, policy: UpgradePolicy, active: Measur
     )
 
 
-def _evaluated(gate: AnyGate, active: Measured, pending: Measured) -> Result:
+def _evaluated(gate: AnyGate, active: Measured, pending: Measured, answers: Mapping[PrometheusGate, Result]) -> Result:
+    if isinstance(gate, PrometheusGate):
+        return answers[gate]
     if isinstance(gate, WebhookGate):
         text = f"{gate.title}: raybus asks {gate.host} during an upgrade alone"
         return Result(gate=gate, outcome=Outcome.INCONCLUSIVE, text=text)

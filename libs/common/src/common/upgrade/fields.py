@@ -16,6 +16,8 @@ LONGEST: Final = timedelta(days=7)
 LONGEST_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The form of the Gateway API."""
+DECIMAL: Final = re.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
+"""Without an exponent; as text, for a schema cannot admit a fraction where it admits a percentage."""
 PERCENT: Final = re.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
 _SHOWN: Final = 60
 """Characters of a value that a message repeats."""
@@ -119,6 +121,10 @@ class Fields:
         legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
         return self._value(name, lambda found: _percent(found, most), legal, None, 0.0)
 
+    def decimal(self, name: str) -> float:
+        """Return a number that is written as text."""
+        return self._value(name, _decimal, 'a number in quotes such as "0.5", without an exponent', None, 0.0)
+
     def section(self, name: str) -> "Fields | None":
         """Return the fields of an object, None where it is absent."""
         return self._inside(self._values[name], name) if self.has(name) else None
@@ -170,6 +176,10 @@ def _duration(value: Any, least: timedelta, most: timedelta) -> timedelta | None
 def _percent(value: Any, most: float) -> float | None:
     found = PERCENT.fullmatch(value) if isinstance(value, str) else None
     return float(found[1]) / 100 if found is not None and float(found[1]) <= most else None
+
+
+def _decimal(value: Any) -> float | None:
+    return float(value) if isinstance(value, str) and DECIMAL.fullmatch(value) else None
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The gates of an UpgradePolicy, and how each is read from a manifest.
 
-A gate is one of two kinds: a limit on what Ray's nodes measure, or the answer of a webhook.
+A gate is of one kind: a limit on what Ray's nodes measure, a limit on what Prometheus answers to a query, or the answer of a webhook.
 """
 
 import re
@@ -29,6 +29,16 @@ URL: Final = re.compile(
 )
 """Without a user, a password and a fragment."""
 
+LONGEST_QUERY: Final = 1000
+QUERY: Final = re.compile(r"[\t\n -~]{1,1000}")
+"""PromQL has escapes for other characters."""
+LEGAL_QUERY: Final = "a query of PromQL, of 1 to 1000 printable ASCII characters, tabs and line feeds"
+PLACEHOLDERS: Final = ("namespace", "service", "activeCluster", "pendingCluster")
+"""Of a query, each after a dollar sign."""
+PLACED: Final = re.compile(rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?", re.ASCII)
+"""A query that names no other placeholder; `$$` is a dollar sign."""
+PLACEHOLDER: Final = re.compile(r"[$](?:[$]|([A-Za-z_]\w*))?", re.ASCII)
+
 
 class Metric(StrEnum):
     """What a gate measures."""
@@ -49,6 +59,7 @@ class Kind(StrEnum):
     """The field of a gate that makes its kind."""
 
     METRIC = "metric"
+    PROMETHEUS = "prometheus"
     WEBHOOK = "webhook"
 
 
@@ -85,7 +96,38 @@ class WebhookGate(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc
 
 
-AnyGate = Gate | WebhookGate
+class PrometheusGate(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit on what a Prometheus of the user answers to a query; one of `max` and `min` is there."""
+
+    title: str
+    """As of a webhook."""
+    address: str
+    query: str
+    max: float | None = None
+    min: float | None = None
+
+    @property
+    def url(self) -> str:
+        """Return what is asked, without the query."""
+        return self.address
+
+    @property
+    def host(self) -> str:
+        """Return the server, for messages."""
+        return urlsplit(self.address).netloc
+
+    @property
+    def limit(self) -> float:
+        """Return the limit."""
+        return self.min or 0.0 if self.max is None else self.max
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value is within the limit."""
+        return value >= self.limit if self.max is None else value <= self.limit
+
+
+AskingGate = WebhookGate | PrometheusGate
+AnyGate = Gate | AskingGate
 
 
 def read(spec: Fields) -> tuple[AnyGate, ...]:
@@ -100,14 +142,25 @@ def read(spec: Fields) -> tuple[AnyGate, ...]:
                 found.append(_metric(part))
             case Kind.WEBHOOK:
                 found.append(_webhook(part, f"{kind}[{position}]" if kind in several else kind))
+            case Kind.PROMETHEUS:
+                found.append(_prometheus(part, f"{kind}[{position}]" if kind in several else kind))
             case None:
                 pass
     return tuple(found)
 
 
-def asking(gates: Iterable[AnyGate]) -> tuple[WebhookGate, ...]:
-    """Return the gates that ask a server."""
-    return tuple(each for each in gates if isinstance(each, WebhookGate))
+def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[AskingGate, ...]:
+    """Return the gates that ask a server; before the first step alone those that decide something there.
+
+    A query about requests has no value before there are any.
+    """
+    found = (each for each in gates if not isinstance(each, Gate))
+    return tuple(each for each in found if isinstance(each, WebhookGate) or not is_before)
+
+
+def field_of(gate: AskingGate) -> str:
+    """Return the field that names the server of a gate."""
+    return f"{Kind.WEBHOOK}.url" if isinstance(gate, WebhookGate) else f"{Kind.PROMETHEUS}.address"
 
 
 def _kind(part: Fields) -> Kind | None:
@@ -132,6 +185,8 @@ def _metric(gate: Fields) -> Gate:
         quantile = gate.fraction("quantile", LOWEST_QUANTILE, HIGHEST_QUANTILE)
     elif gate.has("quantile"):
         gate.note("quantile", f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""))
+    if gate.has("min"):
+        gate.note("min", f"is a field of a gate with {Kind.PROMETHEUS}; remove it")
     limit, increase = gate.has("max"), gate.has("maxIncrease")
     if limit == increase:
         gate.note(
@@ -156,6 +211,36 @@ def _webhook(gate: Fields, title: str) -> WebhookGate:
         part.close()
     gate.close()
     return WebhookGate(title=title, url=url)
+
+
+def _prometheus(gate: Fields, title: str) -> PrometheusGate:
+    part = gate.section(Kind.PROMETHEUS)
+    address = query = ""
+    if part is not None:
+        address, query = _url(part, "address"), part.text("query", QUERY.fullmatch, LEGAL_QUERY)
+        if "?" in address:
+            part.note("address", "has a query; state the address alone, as http://HOST:9090")
+        if (unknown := _unknown_placeholder(query)) is not None:
+            legal = ", ".join(f"${each}" for each in PLACEHOLDERS)
+            part.note("query", f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign")
+        part.close()
+    most, least = gate.has("max"), gate.has("min")
+    if most == least:
+        gate.note("max", f"{'max and min are both' if most else 'neither max nor min is'} there; state one of them")
+    found = PrometheusGate(
+        title=title,
+        address=address,
+        query=query,
+        max=gate.decimal("max") if most else None,
+        min=gate.decimal("min") if least else None,
+    )
+    gate.close()
+    return found
+
+
+def _unknown_placeholder(query: str) -> str | None:
+    found = (each[1] for each in PLACEHOLDER.finditer(query))
+    return next((each for each in found if each is not None and each not in PLACEHOLDERS), None)
 
 
 def _url(part: Fields, name: str) -> str:

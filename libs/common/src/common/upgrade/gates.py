@@ -23,7 +23,7 @@ import msgspec
 
 from common.ray.request_metrics import ALL, Histogram, Requests, Sample
 from common.upgrade import sequential
-from common.upgrade.gate_types import MOST_GATES, AnyGate, Gate, Metric
+from common.upgrade.gate_types import MOST_GATES, AnyGate, AskingGate, Gate, Metric
 
 ALPHA: Final = 0.01
 """Probability that an upgrade to an equal version fails by its gates."""
@@ -46,12 +46,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     """Of the pending cluster in the window."""
     value: float | None = None
-    """A fraction of requests, or seconds; None without requests, and of a webhook."""
+    """A fraction of requests, seconds, or what Prometheus answered; None without requests, and of a webhook."""
     limit: float | None = None
     """None where the active cluster has too few requests, and of a webhook."""
     route: str = ALL
     """`ALL`, or the route that failed."""
     text: str
+
+
+def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
+    """Return the outcome of a gate without an answer, and why there is none."""
+    text = f"{gate.title}: {gate.host} {problem or 'is asked'}"
+    return Result(gate=gate, outcome=Outcome.INCONCLUSIVE, text=text)
 
 
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):

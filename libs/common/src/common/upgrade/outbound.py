@@ -149,7 +149,13 @@ async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
     if not settings.gate_targets:
         yield NoOutbound()
         return
-    allowed = Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)
+    async with reached_within(Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def reached_within(allowed: Targets) -> AsyncGenerator[Outbound]:
+    """Give the way to the servers of a list, for the length of a block."""
     pool = ThreadPoolExecutor(max_workers=LOOKUPS_AT_ONCE, thread_name_prefix="gate-lookup")
     try:
         async with client() as http:

@@ -15,6 +15,7 @@ from common import errors, names, ports, untrusted
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import service_ports
+from common.upgrade import gates
 from common.upgrade.gate_types import WebhookGate
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
@@ -213,9 +214,7 @@ def wait(answer: Answer) -> float:
 
 def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> Result:
     """Return the outcome of a gate by the last answer, or by why there is none."""
-    if reply is not None:
-        text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"
-    else:
-        text = f"{gate.host} {problem}" if problem else f"{gate.host} is asked"
-    outcome = Outcome.INCONCLUSIVE if reply is None else reply.outcome
-    return Result(gate=gate, outcome=outcome, text=f"{gate.title}: {text}")
+    if reply is None:
+        return gates.unanswered(gate, problem)
+    text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"
+    return Result(gate=gate, outcome=reply.outcome, text=f"{gate.title}: {text}")

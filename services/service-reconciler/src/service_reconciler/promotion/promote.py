@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from common import labels
 from common.ray import serve_config, serve_status, submit
 from common.ray.view import head_is_ready
-from common.upgrade import gate_types
+from common.upgrade import gate_types, gates
 from common.upgrade.gates import Outcome
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
@@ -60,7 +60,7 @@ def undecided(observed: Observed) -> str | None:
     for gate in gate_types.asking(policy.gates):
         found = observed.answers.get(gate)
         if found is None or found.outcome is not Outcome.PASS:
-            return f"{gate.title}: {gate.host} is asked" if found is None else found.text
+            return (gates.unanswered(gate) if found is None else found).text
     return None
 
 

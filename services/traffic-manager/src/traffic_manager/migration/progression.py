@@ -15,7 +15,7 @@ import msgspec
 
 from common import untrusted
 from common.annotation_record import LONGEST
-from common.upgrade import gate_types, gates, traffic_record, webhook, weighted_route
+from common.upgrade import gate_types, gates, traffic_record, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Controls, Policy
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
@@ -119,7 +119,7 @@ def judge(
 
 def _unasked(found: UpgradePolicy, answers: Mapping[AnyGate, Result]) -> str | None:
     """Return that a server is to be asked before the first traffic."""
-    missing = [each.title for each in gate_types.asking(found.gates) if each not in answers]
+    missing = [each.title for each in gate_types.asking(found.gates, is_before=True) if each not in answers]
     return f"{missing[0]} is asked once the cluster can serve" if missing else None
 
 
@@ -130,7 +130,7 @@ def _evaluated(
     if isinstance(gate, Gate):
         is_early = weight == 0 and window is None
         return None if is_early else _measured(gate, window or Window(active={}, pending={}), steps)
-    return answers.get(gate) or (None if weight == 0 else webhook.result(gate, None, None))
+    return answers.get(gate) or (None if weight == 0 else gates.unanswered(gate))
 
 
 def _measured(gate: Gate, window: Window, steps: int) -> Result:

@@ -1,0 +1,152 @@
+"""The query that a gate puts to the Prometheus of its user at each step of an upgrade, and what the answers mean. Pure.
+
+A query is evaluated each `EVERY` seconds. The gate passes while the last value is within the limit and fresh; it fails by `EVIDENCE` values
+beyond the limit one after another, for Prometheus scrapes each 15 to 30 s, and one outlier is no evidence. What is no value is neither.
+"""
+
+import re
+from math import isnan
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from common import errors, untrusted
+from common.upgrade import gates
+from common.upgrade.gate_types import PLACEHOLDER, PrometheusGate
+from common.upgrade.gates import Outcome, Result
+from common.upgrade.webhook import OK, Answer, Step
+
+EVERY: Final = 15.0
+"""Seconds from an answer to the next question."""
+FRESH: Final = 30.0
+"""Seconds for which a value counts: one question, with its answer."""
+EVIDENCE: Final = 3
+"""Values beyond the limit, one after another, that fail a gate."""
+LARGEST_ANSWER: Final = 64 * 2**10
+"""Bytes."""
+LONGEST_TEXT: Final = 200
+"""Characters of an error of Prometheus that messages repeat."""
+SECONDS: Final = 10.0
+"""For one answer."""
+_NUMBER: Final = re.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")
+_AGGREGATE: Final = "have the query return one, as by sum(...) or max(...)"
+
+
+class _Body(msgspec.Struct, frozen=True):
+    """The body of an answer."""
+
+    status: str
+    data: "_Data | None" = None
+    error: str = ""
+
+
+class _Data(msgspec.Struct, frozen=True):
+    kind: str = msgspec.field(name="resultType")
+    result: msgspec.Raw
+
+
+class _Series(msgspec.Struct, frozen=True):
+    value: tuple[float, str] | None = None
+    """None of a histogram."""
+
+
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query came to at one step."""
+
+    value: float | None = None
+    """The last one; None where the last question had none."""
+    at: float = 0.0
+    """When it was answered, in seconds of a clock that never goes backwards."""
+    beyond: int = 0
+    """Values beyond the limit up to the last one, without another in between."""
+
+
+def url(step: Step, gate: PrometheusGate) -> str:
+    """Return the address of a question; two series suffice to see that there are too many."""
+    asked = {"query": query(step, gate), "timeout": f"{SECONDS:g}s", "limit": "2"}
+    return f"{gate.address.rstrip('/')}/api/v1/query?{urlencode(asked, quote_via=quote)}"
+
+
+def query(step: Step, gate: PrometheusGate) -> str:
+    """Return the query with the names of an upgrade; they are names of DNS, so no string of PromQL ends by one."""
+    names = {
+        "namespace": step.namespace,
+        "service": step.service,
+        "activeCluster": step.old,
+        "pendingCluster": step.new,
+    }
+    return PLACEHOLDER.sub(lambda found: "$" if found[1] is None else names.get(found[1], found[0]), gate.query)
+
+
+def read(answer: Answer) -> float:
+    """Return the value of an answer; `Unavailable` for what is none. Of a body nothing but the error of Prometheus is repeated, bounded."""
+    hint = "; redirects are not followed" if answer.status in range(300, 400) else ""
+    no_answer = f"answered status {answer.status}{hint}" if answer.status != OK else "did not answer as Prometheus does"
+    if untrusted.is_too_deep(answer.body):
+        raise errors.Unavailable(no_answer)
+    try:
+        body = msgspec.json.decode(answer.body, type=_Body)
+        if body.status == "error":
+            text = " ".join(untrusted.clipped(body.error, LONGEST_TEXT).split())
+            raise errors.Unavailable(f"answered status {answer.status}: {text}")
+        if answer.status != OK or body.status != "success" or body.data is None:
+            raise errors.Unavailable(no_answer)
+        value = _value(body.data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise errors.Unavailable(no_answer) from problem
+    if _NUMBER.fullmatch(value) is None:
+        raise errors.Unavailable(no_answer)
+    if isnan(number := float(value)):
+        raise errors.Unavailable("answered NaN, which is no value: there may be no requests yet")
+    return number
+
+
+def _value(data: _Data) -> str:
+    match data.kind:
+        case "scalar":
+            return msgspec.json.decode(data.result, type=tuple[float, str])[1]
+        case "vector":
+            found = msgspec.json.decode(data.result, type=list[_Series])
+        case other:
+            kind = untrusted.clipped(other, 20)
+            raise errors.Unavailable(f"answered a {kind!r}, no scalar or vector; {_AGGREGATE}")
+    if not found:
+        raise errors.Unavailable("answered no value: no series matches the query yet")
+    if len(found) > 1:
+        raise errors.Unavailable(f"answered more than one value; {_AGGREGATE}")
+    if found[0].value is None:
+        raise errors.Unavailable("answered a histogram; have the query return a number, as by histogram_quantile(...)")
+    return found[0].value[1]
+
+
+def after(readings: Readings, gate: PrometheusGate, value: float | None, *, now: float) -> Readings:
+    """Return the readings with the value of one more question, None where it had none."""
+    if value is None:
+        return Readings()
+    return Readings(value=value, at=now, beyond=0 if gate.holds(value) else readings.beyond + 1)
+
+
+def result(gate: PrometheusGate, readings: Readings, problem: str | None, *, now: float) -> Result:
+    """Return the outcome of a gate by what it was answered, or by why there is no value."""
+    if problem is not None or readings.value is None:
+        return gates.unanswered(gate, problem)
+    outcome, text = _judged(gate, readings, readings.value, now=now)
+    return Result(
+        gate=gate,
+        outcome=outcome,
+        value=readings.value,
+        limit=gate.limit,
+        text=f"{gate.title}: {text}",
+    )
+
+
+def _judged(gate: PrometheusGate, readings: Readings, value: float, *, now: float) -> tuple[Outcome, str]:
+    shown = f"{value:.6g}, at {'least' if gate.max is None else 'most'} {gate.limit:.6g} allowed"
+    if readings.beyond >= EVIDENCE:
+        return Outcome.FAIL, f"{shown}, {EVIDENCE} times one after another"
+    if now > readings.at + FRESH:
+        return Outcome.INCONCLUSIVE, f"the last value of {gate.host} is older than {FRESH:g} s"
+    if readings.beyond:
+        return Outcome.INCONCLUSIVE, f"{shown}, {readings.beyond} of the {EVIDENCE} times that fail the gate"
+    return Outcome.PASS, shown

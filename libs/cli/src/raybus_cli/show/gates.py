@@ -25,7 +25,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     requests: int
     """Of the new cluster at this weight."""
     value: float | None
-    """A fraction of the requests, or seconds; None where there is none."""
+    """A fraction of the requests, seconds, or the value of a query; None where there is none."""
     limit: float | None
     text: str
 

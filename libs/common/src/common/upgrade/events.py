@@ -111,7 +111,8 @@ class GateEvaluated(Data, frozen=True, kw_only=True):
     ]
     requests: Annotated[int, Meta(ge=0, description="Requests of the new cluster at this weight.")]
     value: Annotated[
-        float | None, Meta(description="A fraction of the requests, or seconds; null where there is none.")
+        float | None,
+        Meta(description="A fraction of the requests, seconds, or the value of a query; null where there is none."),
     ]
     limit: float | None
     message: str

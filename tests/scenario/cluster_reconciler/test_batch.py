@@ -7,7 +7,7 @@ import pytest
 from cluster_reconciler import batch
 from cluster_reconciler.batch import POD_GROUP, PROTECTION, WORKLOAD
 from cluster_reconciler.config import Config
-from common import errors
+from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
@@ -66,6 +66,20 @@ async def test_case_116_volcanos_numbers_follow_the_cluster() -> None:
     harness.kube.requests.clear()
     await harness.pass_time(600)
     assert harness.kube.writes() == []
+
+
+async def test_case_116_volcanos_numbers_follow_an_edit_of_a_suspended_cluster() -> None:
+    harness = await a_harness(a_cluster(), with_scheduler("volcano"))
+    for suspend, replicas in ((True, 3), (True, 5), (False, 5)):
+        harness.apply(a_cluster(replicas=replicas, suspend=suspend))
+        await harness.settle()
+    assert pod_group(harness, "ray-c-pg")["spec"]["minMember"] == 6
+
+
+async def test_a_job_of_ray_has_its_own_pod_group_so_the_labels_of_its_cluster_are_not_read() -> None:
+    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "two", labels.ORIGIN_KIND: "RayJob"}
+    harness = await a_harness(a_cluster(labels=own), with_scheduler("volcano"))
+    assert len(harness.names()) == 4
 
 
 async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None:

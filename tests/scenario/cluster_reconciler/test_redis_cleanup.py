@@ -88,6 +88,16 @@ async def test_a_job_that_never_ends_does_not_hold_the_cluster_for_ever(annotati
     assert "ForceDeletedStuckCluster" in harness.reasons()
 
 
+async def test_after_the_time_limit_the_end_of_the_head_is_awaited_without_polling() -> None:
+    harness = await a_dying_harness()
+    before = harness.trace[:]
+    await harness.pass_time(301)
+    assert (is_there(harness), harness.trace) == (True, before)
+    harness.finish_deletions()
+    await harness.settle()
+    assert not is_there(harness)
+
+
 @pytest.mark.parametrize(("annotation", "is_kept"), [("9" * 15, True), ("9" * 5000, False)])
 async def test_a_timeout_beyond_all_clocks_breaks_nothing(annotation: str, is_kept: bool) -> None:
     """As in KubeRay what is no number of 64 bits counts as absent."""

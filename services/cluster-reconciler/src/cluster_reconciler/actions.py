@@ -57,6 +57,8 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """Whether the plan is one batch of a larger change: the key is requeued at once, behind the keys that wait."""
     is_periodic: bool = True
     """Whether the periodic reconcile applies."""
+    is_submitted: bool = True
+    """Whether the plan got as far as the batch scheduler's own objects."""
 
 
 NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)

@@ -43,6 +43,8 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 WORKLOAD: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads")
 POD_GROUP: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups")
+COMPARED: Final = frozenset({VOLCANO_POD_GROUP, WORKLOAD, POD_GROUP})
+"""Kinds that `submit` compares with what they should be."""
 TEMPLATE: Final = "cluster"
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
@@ -151,6 +153,8 @@ class Volcano(BatchScheduler, frozen=True):
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Make the PodGroup, or bring its two numbers up to date."""
         cluster, own = observed.cluster, observed.cluster.metadata.labels
+        if traits.creator_kind(cluster) == "RayJob":
+            return Continue()
         tier = own.get(TOPOLOGY_TIER, "")
         if own.get(TOPOLOGY_MODE) and tier and not _INTEGER.fullmatch(tier):
             problem = (

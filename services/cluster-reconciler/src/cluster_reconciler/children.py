@@ -75,6 +75,7 @@ def create(observed: Observed) -> Continue | ClusterPlan:
     actions = (
         *step(*_identity(observed)),
         *step(*_for_pods(observed), *_services(observed)),
+        *step(*_volume_claim(observed)),
         *step(*_ingress_or_route(observed), is_side=True),
         *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
         *(() if observed.budgets is None else budgets(observed, observed.budgets)),
@@ -153,21 +154,25 @@ def _identity(observed: Observed) -> Iterator[Action]:
 
 def _for_pods(observed: Observed) -> Iterator[Action]:
     """Yield what is done about the children that pods refer to; the RoleBinding comes once the Role is known to be ours."""
-    cluster, claim = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
+    cluster, module = observed.cluster, observed.found.get(kinds.CONFIG_MAP)
     yield from observed.creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)
-    if users_claim := gcs.claim_options(cluster).claim_name:
-        if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
-            yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
-    else:
-        yield from observed.creations(kinds.PERSISTENT_VOLUME_CLAIM)
-    module = observed.found.get(kinds.CONFIG_MAP)
     if module is not None and not owner.controls(cluster, module):  # pods would run what it holds
         problem = (
             f"ConfigMap {cluster.metadata.namespace}/{module['metadata']['name']} already exists and is not owned by this "
             f"RayCluster; rename it, or set {labels.GRACEFUL_DRAIN} to false"
         )
         yield Refuse(event=events.NO_DRAIN.about(cluster, problem=problem))
-    if claim is not None and not users_claim:
+
+
+def _volume_claim(observed: Observed) -> Iterator[Action]:
+    """Yield what is done about the claim of the embedded store; it is the last, so that no volume is made for a cluster without Services."""
+    cluster, claim = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
+    if users_claim := gcs.claim_options(cluster).claim_name:
+        if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
+            yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
+        return
+    yield from observed.creations(kinds.PERSISTENT_VOLUME_CLAIM)
+    if claim is not None:
         yield from _unfit_claim(cluster, claim)
 
 

@@ -65,6 +65,8 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, executor: Ex
     )
     if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
         memory_of(observed.cluster, io).children.clear()
+    if not plan.is_submitted:
+        memory_of(observed.cluster, io).forget(observed.found.keys() & batch.COMPARED)
     _log(executed, list(map(str, actions)), plan.note)
     meta, now = observed.cluster.metadata, observed.now
     cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None

@@ -8,6 +8,7 @@ that is not brand-new, because the state may be old just after a start (design r
 import base64
 import secrets
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -63,6 +64,11 @@ class Memory(msgspec.Struct):
     def saw(self, child: Child, *, now: datetime) -> None:
         """Note that a child is there."""
         self.children[child.resource, child.name] = (child.wanted, now)
+
+    def forget(self, kinds: AbstractSet[Resource]) -> None:
+        """Forget children of these kinds, which are compared with what they should be at the next read only."""
+        if kinds:
+            self.children = {key: known for key, known in self.children.items() if key[0] not in kinds}
 
     def changed_pki(self, *, is_leaf_change: bool, now: datetime) -> None:
         """Note that we wrote an object of the certificates, so that the next reconcile reads them again."""

@@ -44,8 +44,10 @@ def make(observed: Observed, *, now: datetime) -> ClusterPlan:
             found = result
             break
     requeue_at = now if found.is_partial else earliest(found.requeue_at, pki.requeue_at(observed))
-    note = "; ".join(filter(None, notes))
-    return msgspec.structs.replace(found, actions=tuple(actions), requeue_at=requeue_at, note=note)
+    note, is_submitted = "; ".join(filter(None, notes)), len(notes) > PHASES.index(_submit_to_batch_scheduler)
+    return msgspec.structs.replace(
+        found, actions=tuple(actions), requeue_at=requeue_at, note=note, is_submitted=is_submitted
+    )
 
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:

@@ -59,8 +59,8 @@ def _clean_up(observed: Observed, deleted_at: datetime) -> ClusterPlan:
             selector = {labels.CLUSTER: cluster.metadata.name, labels.NODE_TYPE: node_type}
             removals += step(DeleteCollection(resource=POD, selector=selector))
     waiting = ClusterPlan(actions=tuple(removals), writes_status=False, requeue_at=ends_at)
-    if observed.heads:
-        return msgspec.structs.replace(waiting, note="waiting for the head to go")
+    if observed.heads:  # its end is an event, and no time limit changes anything before
+        return msgspec.structs.replace(waiting, requeue_at=None, note="waiting for the head to go")
     if now >= ends_at:
         storage = cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
         event = events.FORCE_DELETED.about(cluster, waited=durations.text(now - deleted_at), storage=storage)

@@ -4,6 +4,7 @@ from cluster_reconciler import children, plan
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from common import labels
+from common.feature_gates import Gate
 from common.runtime.actions import Create, EmitEvent
 from support.builders.pods import NOW, a_head_pod, a_head_service, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
@@ -78,6 +79,22 @@ def test_serve_service_needs_a_port() -> None:
     found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), now=NOW)
     assert str(actions_of(found)[0]) == "refuse FailedToCreateService"
     assert not found.actions[0].is_side
+
+
+def test_a_volume_is_claimed_after_the_services() -> None:
+    template = {"spec": {"containers": [a_container(ports=[{"name": "gcs", "containerPort": 6379}])]}}
+    cluster = a_ray_cluster(
+        head={"template": template},
+        annotations={labels.ENABLE_SERVE_SERVICE: "true"},
+        groups=[],
+        gcs_fault_tolerance_options={"backend": "rocksdb"},
+    )
+    absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
+    config = Config(gates=frozenset({*CONFIG.gates, Gate.EMBEDDED_STORAGE}))
+    observed = an_observation(cluster=cluster, absent=absent, head_services=(), config=config)
+    steps = plan.make(observed, now=NOW).actions
+    made = [[" ".join(str(action).split()[:2]) for action in each.actions] for each in steps]
+    assert made[:2] == [["create Service", "refuse FailedToCreateService"], ["create PersistentVolumeClaim"]]
 
 
 def test_a_warning_names_its_cluster_once() -> None:

@@ -58,6 +58,16 @@ def test_naming_one_host_deletes_its_replica() -> None:
     assert decision.unfinished == "deleted 2 worker Pods based on ScaleStrategy, requeueing"
 
 
+def test_a_failed_replica_goes_together_with_a_named_one_and_names_its_failure() -> None:
+    failed = [a_pod("c-0", replica="c", index=2, phase="Failed"), a_pod("c-1", replica="c", index=2)]
+    decision = decide(
+        *a_replica("a", 0), *a_replica("b", 1), *failed, replicas=3, scale_strategy={"workersToDelete": ["b-0", "c-1"]}
+    )
+    assert (gone(decision), created(decision)) == (["c-0", "c-1", "b-0", "b-1"], [])
+    notes = [each.events.success.note for each in decision.deletions if each.events.success is not None]
+    assert ["terminal state" in note for note in notes] == [True, True, False, False]
+
+
 @pytest.mark.acceptance("raycluster", 71)
 def test_surplus_replicas_go_whole_and_by_name() -> None:
     pods = [*a_replica("b", 1), *a_replica("a", 0)]

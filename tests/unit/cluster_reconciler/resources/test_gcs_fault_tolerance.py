@@ -177,6 +177,23 @@ def test_case_37_job() -> None:
 
 
 @pytest.mark.parametrize(
+    ("template_name", "is_fixed", "name"),
+    [
+        pytest.param(None, False, None, id="a drawn name"),
+        pytest.param("mine", False, "mine", id="a name of the user"),
+        pytest.param("mine", True, "c-head", id="a fixed name"),
+    ],
+)
+def test_the_template_of_the_job_keeps_the_name_of_the_head(
+    template_name: str | None, is_fixed: bool, name: str | None
+) -> None:
+    template = a_template(a_container("ray-head")) | ({"metadata": {"name": template_name}} if template_name else {})
+    cluster = a_ray_cluster(head=a_head(template=template), gcs_fault_tolerance_options={})
+    job = head_pod.build_cleanup_job(cluster, Config(head_pod_name_is_fixed=is_fixed))
+    assert job["spec"]["template"]["metadata"].get("name") == name
+
+
+@pytest.mark.parametrize(
     ("options", "takes_username"),
     [
         pytest.param({}, False, id="an old Ray knows no user names"),

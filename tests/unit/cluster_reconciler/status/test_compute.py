@@ -77,6 +77,11 @@ def test_provisioned_needs_only_the_pods_that_exist() -> None:
     assert (status.state, facts(status)["RayClusterProvisioned"][0]) == ("", "True")
 
 
+def test_without_a_head_a_cluster_is_not_provisioned() -> None:
+    status = status_of(an_observation(*some_workers(3)))
+    assert facts(status)["RayClusterProvisioned"] == ("False", "RayClusterPodsProvisioning")
+
+
 def test_a_failure_stays_until_a_clean_reconcile() -> None:
     failed = status_of(an_observation(), FAILED)
     found = conditions.find(failed.conditions, "ReplicaFailure")

@@ -5,7 +5,7 @@ Order for replicas of one pod: wait for what we deleted, drop what cannot recove
 are being deleted, then those that are not ready, then the newest, and by name where all that is equal.
 
 The pods of a replica of several hosts live and die together. Order: wait for what we deleted, drop one incomplete replica, drop replicas
-that the autoscaler names, drop replicas with a pod that cannot recover (and replace them at once), then meet the target (§9.7; cases 67-71).
+with a pod that cannot recover (and replace them at once) and those that the autoscaler names, then meet the target (§9.7; cases 67-71).
 Pods without a replica name are ignored.
 
 Differences from KubeRay, none visible in the end state: a group with unhealthy pods does not hold up the groups after it,
@@ -137,21 +137,22 @@ def _whole(
         )
 
     going = {name for name, some in members.items() if all(map(is_terminating, some))}
-    reasons: dict[str, list[str]] = {name: [] for name in members}
+    unhealthy: dict[str, str] = {}
     if not is_waiting:
         if incomplete := next((name for name, some in members.items() if len(some) < hosts(group)), None):
             reason = f"cleaned up incomplete replica group {incomplete}, requeueing"
             deletions = drop({incomplete: "cleanup of incomplete multi-host group"})
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason)
+        reasons = {name: [*filter(None, map(irrecoverable, some))] for name, some in members.items()}
+        unhealthy = {name: found[0] for name, found in reasons.items() if found}
         to_delete = set(group.scale_strategy.workers_to_delete or ())
         named = [name for name, some in members.items() if not to_delete.isdisjoint(pod.metadata.name for pod in some)]
-        if asked := {name: "autoscaler scale-down request" for name in named if name not in going}:
-            deletions = drop(asked)
+        if asked := [name for name in named if name not in going]:
+            gone = unhealthy | {name: "autoscaler scale-down request" for name in asked if name not in unhealthy}
+            deletions = drop(gone)
             reason = f"deleted {len(deletions)} worker Pods based on ScaleStrategy, requeueing"
-            return GroupDecision(note=reason, deletions=deletions, unfinished=reason, is_partial=len(asked) > at_once)
-        reasons = {name: [*filter(None, map(irrecoverable, some))] for name, some in members.items()}
-    valid = [name for name in members if not reasons[name]]
-    gone = {name: found[0] for name, found in reasons.items() if found}
+            return GroupDecision(note=reason, deletions=deletions, unfinished=reason, is_partial=len(gone) > at_once)
+    valid, gone = [name for name in members if name not in unhealthy], unhealthy
     excess = len(valid) - replicas(group)
     if excess > 0 and may_shrink:
         surplus = sorted(valid, key=lambda name: removal_rank(members[name]))[:excess]

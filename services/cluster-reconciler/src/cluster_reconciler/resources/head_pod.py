@@ -44,9 +44,10 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
 def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     """Build the Job from a head pod, which runs a short program and no Ray: it needs the same credentials, volumes and placement."""
     name = names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
-    pod = build(cluster, config, name=name)
+    pod = build(cluster, config, name="")
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
-    del metadata["name"]
+    if not metadata["name"]:
+        del metadata["name"]
     tls.without_wait(pod)
     metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
     for probe in ("livenessProbe", "readinessProbe"):

@@ -135,9 +135,9 @@ def head_ready(observed: Observed) -> ConditionUpdate:
 
 
 def provisioned(observed: Observed) -> ConditionUpdate:
-    """Report whether all pods run, as long as they never did and the cluster is not suspended."""
+    """Report whether there is a head and all pods run, as long as they never did and the cluster is not suspended."""
     text, kind = "All Ray Pods are ready for the first time", ConditionType.PROVISIONED
-    if all_running(observed.pods):
+    if observed.heads and all_running(observed.pods):
         return ConditionUpdate(kind, "True", ConditionReason.ALL_PODS_READY, text)
     text = "RayCluster Pods are being provisioned for first time"
     return ConditionUpdate(kind, "False", ConditionReason.PODS_PROVISIONING, text)

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -100,6 +100,9 @@ hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API 
 
 simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 shows the events of one (make simulate SEED=7)
 	cd tests && ../$(PY) -m scenario.simulation $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
+
+parity: setup ## raybus beside KubeRay's own code on N=5000 drawn cases (SEED=1, ONLY=NUMBER, KUBERAY=DIR, JOBS=2, JSON=1): nothing undeclared may differ
+	cd tests && ../$(PY) -m parity -n $(or $(N),5000) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY)) $(if $(KUBERAY),--kuberay '$(abspath $(KUBERAY))') $(if $(RECORD),--record $(RECORD)) $(if $(JSON),-o json)
 
 mutants: setup ## change the deciding code (ONLY=PART of a path, MOST=100 drawn by SEED=1) and see that a test fails; TABLE=1: those of acceptance cases
 	cd tests && ../$(PY) -m mutants $(if $(TABLE),--table) $(if $(ONLY),--only $(ONLY)) --most $(or $(MOST),0) --seed $(or $(SEED),1)

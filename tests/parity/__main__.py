@@ -1,0 +1,134 @@
+"""Compares raybus with KubeRay's own code on drawn cases; fails for each difference that `differences.yaml` does not declare.
+
+    make parity [N=5000] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
+
+Each kind of difference is shown once, by a case that was made small. `--only NUMBER` runs one case of a seed. `--record N` writes the cases of
+`make check`.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from localcluster.errors import ClusterError
+from localcluster.progress import Progress as BuildProgress
+from parity import building, judging, recorded, theirs
+from parity.judging import Judge, Judgement
+
+CHUNK: Final = 25
+"""Cases that a process compares at once."""
+SHRUNK: Final = 5
+"""Kinds of differences of which a case is made small; each takes up to a minute."""
+
+
+def asked(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", type=int, default=5000, help="cases (5000)")
+    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="one case of the seed")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    parser.add_argument(
+        "--kuberay", type=Path, metavar="DIR", help="a checkout's folder ray-operator, in place of the pinned version"
+    )
+    parser.add_argument("--record", type=int, metavar="N", help="write so many cases for make check")
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
+    found = parser.parse_args(arguments)
+    for name in ("n", "jobs"):
+        if getattr(found, name) < 1:
+            parser.error(f"-{name}: must be greater than 0")
+    return found
+
+
+def run(given: argparse.Namespace, program: Path) -> list[Judgement]:
+    """Compare all cases, with a progress bar."""
+    numbers = range(given.n) if given.only is None else [given.only]
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    results, found = list[Judgement](), 0
+    pool = ProcessPoolExecutor(min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program,))
+    with Progress(*columns, console=Console(stderr=True)) as shown, pool:
+        task = shown.add_task("cases", total=len(numbers))
+        chunks = [numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK)]
+        for some in pool.map(partial(judging.work, given.seed), chunks):
+            results += some
+            found += sum(bool(each.found) for each in some)
+            shown.update(task, advance=len(some), description=f"cases ({found} differ)" if found else "cases")
+    return results
+
+
+def report(results: list[Judgement], given: argparse.Namespace, program: Path, seconds: float) -> int:
+    """Print what differs; return the exit code."""
+    kinds: dict[str, list[Judgement]] = {}
+    for each in results:
+        for signature in {one.signature for one in each.found}:
+            kinds.setdefault(signature, []).append(each)
+    topics = sum((Counter(each.declared) for each in results), Counter[str]())
+    if given.o == "json":
+        body = {
+            "cases": len(results),
+            "seconds": round(seconds, 1),
+            "undeclared": {kind: [each.number for each in some] for kind, some in kinds.items()},
+            "declared": dict(topics.most_common()),
+        }
+        print(msgspec.json.format(msgspec.json.encode(body)).decode())
+        return 1 if kinds else 0
+    with theirs.started(program) as kuberay:
+        judge = Judge(kuberay)
+        for number, (kind, some) in enumerate(sorted(kinds.items(), key=lambda item: -len(item[1]))):
+            print(f"\n{kind}: in {len(some)} cases, such as ONLY={some[0].number}")
+            if number < SHRUNK or given.only is not None:
+                _show(judge, kind, some[0], given.seed)
+    print(
+        f"\n{len(results)} cases, {seconds:.0f} s: {sum(topics.values())} declared differences, {len(kinds)} kinds of undeclared ones"
+    )
+    for topic, count in topics.most_common():
+        print(f"  {count:7} {topic}")
+    return 1 if kinds else 0
+
+
+def _show(judge: Judge, kind: str, found: Judgement, seed: int) -> None:
+    case = judge.shrunk(judge.draw(seed, found.number), kind)
+    for each in judge.judge({0: case})[0].found:
+        print(f"  {each}")
+    print(f"  {msgspec.json.encode(case).decode()}")
+
+
+def main() -> int:
+    """Read the command line, and do it."""
+    given = asked(sys.argv[1:])
+    try:
+        program = building.program(given.kuberay, BuildProgress.to_stderr())
+    except ClusterError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    if given.record is not None:
+        with theirs.started(program) as kuberay:
+            path = recorded.write(
+                Judge(kuberay), version=kuberay.version, release=kuberay.release, seed=given.seed, most=given.record
+            )
+        print(f"wrote {path} ({path.stat().st_size:,} bytes)")
+        return 0
+    began = time.monotonic()
+    results = run(given, program)
+    return report(results, given, program, time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Compiles the program with KubeRay's code, on demand: the released version that `kuberay/go.mod` names, or a checkout.
+
+The version is one line, `require github.com/ray-project/kuberay/ray-operator`; `go mod tidy` there renews the hashes in `go.sum`.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from localcluster import processes
+from localcluster.errors import ClusterError
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+
+SOURCES: Final = Path(__file__).with_name("kuberay")
+MODULE: Final = "github.com/ray-project/kuberay/ray-operator"
+SECONDS: Final = 240
+"""What a first build takes on two cores; later ones take seconds."""
+_SINCE_1_7: Final = Path("controllers") / "ray" / "raycluster_mtls_controller.go"
+"""A file that KubeRay has since v1.7."""
+
+
+def pinned() -> str:
+    """Return the released version that is compared with."""
+    found = re.search(rf"{re.escape(MODULE)} (v\S+)", (SOURCES / "go.mod").read_text())
+    assert found is not None, f"kuberay/go.mod requires no {MODULE}"
+    return found[1]
+
+
+async def build(checkout: Path | None, progress: Progress) -> Path:
+    """Compile the program and return where it lies; `checkout` is a folder `ray-operator` in place of the pinned version."""
+    go = shutil.which("go")
+    if go is None:
+        raise ClusterError(
+            "make parity compiles KubeRay's code and needs Go 1.26 or newer: install it and put it on PATH"
+        )
+    if checkout is not None and not (checkout / "go.mod").is_file():
+        raise ClusterError(
+            f"KUBERAY={checkout}: there is no go.mod; name the folder ray-operator of a checkout of KubeRay"
+        )
+    folder = Settings.from_environment().cache_root / "parity" / ("checkout" if checkout else pinned())
+    shutil.rmtree(folder / "source", ignore_errors=True)
+    shutil.copytree(SOURCES, folder / "source")
+    source = folder / "source"
+    if checkout is not None:
+        _replace(source, checkout)
+    what = f"KubeRay of {checkout}" if checkout else f"KubeRay {pinned()}"
+    with progress.step(f"compiling {what}", estimate=SECONDS) as step:
+        own = checkout or Path(msgspec.json.decode(await _go([go, "mod", "download", "-json", MODULE], source))["Dir"])
+        tags = [] if (own / _SINCE_1_7).exists() else ["-tags", "kuberay_1_6"]
+        argv = [go, "build", "-v", *tags, "-o", str(folder / "parity"), "."]
+        finished = await processes.follow(
+            argv, lambda line: step.note(line[:60]), environment=_environment(), cwd=source
+        )
+        if finished.code != 0:
+            raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
+    return folder / "parity"
+
+
+def _replace(source: Path, checkout: Path) -> None:
+    """Require a checkout, and what it requires itself."""
+    text = f"module parity\n\ngo 1.26.0\n\nrequire {MODULE} v0.0.0\n\nreplace {MODULE} => {checkout.resolve()}\n"
+    (source / "go.mod").write_text(text)
+    shutil.copyfile(checkout / "go.sum", source / "go.sum")
+
+
+async def _go(argv: list[str], folder: Path) -> str:
+    finished = await processes.run(argv, environment=_environment(), cwd=folder)
+    if finished.code != 0:
+        cause = processes.last_line(finished.errors or finished.output)
+        raise ClusterError(f"{' '.join(argv[1:])} failed: {cause}; check GOPROXY and the network")
+    return finished.output
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=mod -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def program(checkout: Path | None, progress: Progress) -> Path:
+    """Compile the program; the same for callers without a loop."""
+    return asyncio.run(build(checkout, progress))

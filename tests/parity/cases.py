@@ -1,0 +1,104 @@
+"""What both operators get: a configuration, what the API server holds, and what happens in the cluster, round by round."""
+
+from typing import Any, Final
+
+import msgspec
+
+from cluster_reconciler.config import Config
+from common import labels
+from common.api.opaque import Body, Json
+from common.feature_gates import BETA, Gate
+
+NAMESPACE: Final = "ns"
+CLUSTER_UID: Final = "0c0ffee0-0000-4000-8000-000000000000"
+
+
+class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How an operator is configured: once as KubeRay's program reads it, once as our configuration."""
+
+    gates: dict[str, bool] = msgspec.field(default_factory=lambda: {each.value: each in BETA for each in Gate})
+    environment: dict[str, str] = {}
+    scheduler: str = ""
+    is_openshift: bool = msgspec.field(default=False, name="isOpenShift")
+    head_sidecars: list[Body] = []
+    worker_sidecars: list[Body] = []
+    container_envs: list[Body] = []
+    pod_annotations: dict[str, str] = {}
+    pod_labels: dict[str, str] = {}
+
+    def config(self, version: str) -> Config:
+        """Return our configuration."""
+        gates = frozenset(gate for gate in Gate if self.gates.get(gate))
+        return msgspec.structs.replace(
+            Config.from_environment(self.environment, gates),
+            version=version,
+            is_openshift=self.is_openshift,
+            batch_scheduler=self.scheduler,
+            head_sidecars=tuple(self.head_sidecars),
+            worker_sidecars=tuple(self.worker_sidecars),
+            default_container_envs=tuple(self.container_envs),
+            default_pod_annotations=self.pod_annotations,
+            default_pod_labels=self.pod_labels,
+        )
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison. The operators see the first objects, come to rest, and then each round's steps, coming to rest after each."""
+
+    settings: OperatorSettings = OperatorSettings()
+    objects: list[Body] = []
+    rounds: list[list[Json]] = []
+    service: Body | None = None
+    """A RayService, of which only what follows from itself is compared; then there is nothing else."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the pods that are there at first: they are compared by name."""
+        return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Return the gates that are on."""
+        return frozenset(name for name, is_on in self.settings.gates.items() if is_on)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator made of a round."""
+
+    objects: list[Body] = []
+    events: list[Json] = []
+    writes: list[str] = []
+    hashes: list[str] = []
+    built: Json | None = None
+    panic: str = ""
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """Return the names of the pods that are left."""
+        return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
+
+
+def a_cluster(spec: Json, *, name: str = "c", **metadata: Any) -> Body:
+    """Return a RayCluster as the API server holds it."""
+    meta = {"name": name, "namespace": NAMESPACE, "uid": CLUSTER_UID, "generation": 1, "creationTimestamp": "NOW-60s"}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta | metadata, "spec": spec}
+
+
+def a_pod(cluster: str, name: str, *, group: str, node_type: str, more_labels: dict[str, str], **fields: Any) -> Body:
+    """Return a pod of a cluster as an operator would have made it, as far as decisions depend on it."""
+    own = {
+        labels.CLUSTER: cluster,
+        labels.NODE_TYPE: node_type,
+        labels.GROUP: group,
+        labels.IS_RAY_NODE: "yes",
+    }
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": cluster, "uid": CLUSTER_UID}
+    meta: Json = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"uid-of-{name}",
+        "creationTimestamp": "NOW-30s",
+        "labels": own | more_labels,
+        "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta | fields.pop("metadata", {}), **fields}

@@ -1,0 +1,232 @@
+"""What makes the outcomes of two operators comparable. All that is replaced or left out is random, a time, or without meaning:
+
+- names that an operator drew for pods and replicas end by the round and the place of the pod in place of random characters;
+- identities, versions, generations and times of what an operator wrote are replaced or left out, and so are the values of Secrets;
+- fields with an empty value are left out, unless it means something (`emptyDir: {}`): Go writes some of them, users others;
+- quantities are written as the API server does (`1000m` is `1`);
+- Events of one reason in one round are one Event, as KubeRay's client and ours write them: our text has to be one of KubeRay's, without names
+  of pods;
+- writes are compared without their order;
+- of a RayCluster's spec only the hash is compared: no operator decides what a user writes, and Go adds zero values to it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import labels, quantity
+from common.api.opaque import Body, Json
+from parity.cases import CLUSTER_UID, Outcome
+from parity.defaults import defaulted
+
+_RANDOM: Final = re.compile(r"-[a-z0-9]{5}$")
+_RENAMED: Final = re.compile(r"(?<![\w-])[\w-]+-(?:gone|r\d{4})(?![\w-])")
+_MEANINGFUL: Final = {"emptyDir", "podSelector", "namespaceSelector", "selfSigned"}
+"""Fields for which an empty object is not the same as none."""
+_MAPS: Final = {"labels", "annotations", "matchLabels", "nodeSelector", "data", "rayStartParams", "endpoints"}
+"""Fields with keys of users, which may have an empty value."""
+_PERIOD: Final = re.compile(r"after (?:\d+[hm])*[\d.]+s")
+_AMOUNTS: Final = {"limits", "requests", "minResources", "minResource"}
+_AMOUNT: Final = {"sizeLimit", "desiredCPU", "desiredMemory", "desiredGPU", "desiredTPU", "size"}
+_CHOSEN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
+    """Return the place of a pod among all: known ones by name, then new ones by what they are."""
+    own, name = pod["metadata"].get("labels", {}), pod["metadata"]["name"]
+    indices = ("ray.io/worker-group-replica-index", "ray.io/replica-host-index")
+    place = (own.get(labels.NODE_TYPE, ""), own.get(labels.GROUP, ""))
+    drawn = own.get(labels.REPLICA_NAME, "") if name not in known else ""
+    return (*place, name if name in known else "~", *(own.get(each, "").zfill(4) for each in indices), drawn, name)
+
+
+def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
+    """Give what an operator named at random in a round a name by its place, which the next round keeps."""
+    drawn = _drawn(outcome, known, number)
+    if not drawn:
+        return outcome
+    names = "|".join(re.escape(each) for each in sorted(drawn, key=len, reverse=True))
+    text = re.sub(
+        rf"(?<![\w-])(?:{names})(?![\w-])", lambda found: drawn[found[0]], msgspec.json.encode(outcome).decode()
+    )
+    return msgspec.json.decode(text, type=Outcome)
+
+
+def comparable(outcome: Outcome) -> Json:
+    """Return a renamed outcome without all that is chosen anew each time."""
+    pods = {write.split(" ", 2)[2] for write in outcome.writes if " Pod " in write}
+    pods |= {each["metadata"]["name"] for each in outcome.objects if each["kind"] == "Pod"}
+    notes = dict[str, set[str]]()
+    for event in outcome.events:
+        note = _PERIOD.sub("after a while", _RENAMED.sub("<a pod>", event["note"]))
+        for name in sorted(pods, key=len, reverse=True):
+            note = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "<a pod>", note)
+        notes.setdefault(f"{event['type']} {event['reason']}", set()).add(note)
+    return {
+        "objects": {_title(body): pruned(body) for body in map(_kept, outcome.objects)},
+        "events": {reason: sorted(found) for reason, found in sorted(notes.items())},
+        "writes": dict(sorted(Counter(outcome.writes).items())),
+        "hashes": outcome.hashes,
+        "built": {name: _built(each) for name, each in (outcome.built or {}).items() if each},
+        "panic": outcome.panic.partition("\n")[0],
+    }
+
+
+def _title(body: Body) -> str:
+    group = body["apiVersion"].rpartition("/")[0]
+    return f"{body['kind']}{f'.{group}' if body['kind'] == 'PodGroup' else ''} {body['metadata']['name']}"
+
+
+def _drawn(outcome: Outcome, known: frozenset[str], number: int) -> dict[str, str]:
+    """Return the new names of what an operator named at random."""
+    found, numbers = dict[str, str](), Counter[str]()
+    pods = [each for each in outcome.objects if each["kind"] == "Pod"]
+    for pod in sorted(pods, key=lambda each: order(each, known)):
+        meta = pod["metadata"]
+        own, name = meta.get("labels", {}), meta["name"]
+        if name in known or not _RANDOM.search(name):
+            continue
+        suffix = f"r{number}{numbers[name[:-5]]:03}"
+        numbers[name[:-5]] += 1
+        found[name] = name[:-5] + suffix
+        if replica := own.get(labels.REPLICA_NAME):
+            found.setdefault(replica, replica[:-5] + suffix)
+    for write in outcome.writes:
+        verb, kind, name = write.split(" ", 2)
+        if kind == "Pod" and verb == "create" and _RANDOM.search(name):
+            found.setdefault(name, f"{name[:-5]}gone")
+    return found
+
+
+def _kept(body: Body) -> Body:
+    meta = {
+        field: value for field, value in body["metadata"].items() if field not in _CHOSEN and field != "generateName"
+    }
+    owners = [
+        {**each, "uid": each["uid"] if each["uid"] == CLUSTER_UID else "UID"}
+        for each in meta.get("ownerReferences", [])
+    ]
+    kept = _timeless({**body, "metadata": {**meta, "ownerReferences": owners}})
+    match body["kind"]:
+        case "RayCluster":
+            del kept["spec"]
+            kept["status"].pop("observedGeneration", None) if "status" in kept else None
+            if conditions := kept.get("status", {}).get("conditions"):
+                kept["status"]["conditions"] = {each.pop("type"): each for each in conditions}
+        case "Secret":
+            kept["data"] = dict.fromkeys(body.get("data") or body.get("stringData") or {}, "SECRET")
+            kept.pop("stringData", None)
+        case "Service":
+            kept["spec"]["ports"] = sorted(kept["spec"].get("ports") or [], key=lambda port: port.get("name", ""))
+        case _:
+            pass
+    return kept
+
+
+def _built(value: Any) -> Any:
+    """Return a text as it is, and an object as any other, without its owner."""
+    if isinstance(value, str):
+        return value
+    found = _kept({"apiVersion": "v1", "kind": "Service", **defaulted({"kind": "Service", **value})})
+    found["metadata"].pop("ownerReferences", None)
+    return pruned(found)
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {field: _timeless(each) for field, each in cast("Json", value).items()}
+    if isinstance(value, list):
+        return [_timeless(each) for each in cast("list[Any]", value)]
+    return "TIME" if isinstance(value, str) and _MOMENT.fullmatch(value) else value
+
+
+def pruned(value: Any, field: str = "") -> Any:
+    """Leave out what is empty, and write quantities in one form."""
+    if isinstance(value, dict):
+        if field in _AMOUNTS:
+            return {key: _amount(each) for key, each in cast("Json", value).items()}
+        found = {key: pruned(each, key) for key, each in cast("Json", value).items()}
+        kept = field in _MAPS
+        return {key: each for key, each in found.items() if kept or key in _MEANINGFUL or not _is_empty(key, each)}
+    if isinstance(value, list):
+        return [pruned(each) for each in cast("list[Any]", value)]
+    return _amount(value) if field in _AMOUNT else value
+
+
+def _is_empty(field: str, value: Any) -> bool:
+    if field == "publishNotReadyAddresses":
+        return not value
+    return value in ({}, [], "", None) or (field in _AMOUNT and value == "0")
+
+
+def _amount(value: Any) -> Any:
+    try:
+        return str(quantity.parse(value)) if isinstance(value, str | int | float) else value
+    except ValueError:
+        return value
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One field of which KubeRay has another value than raybus; None is nothing."""
+
+    place: str
+    theirs: Any
+    ours: Any
+
+    @property
+    def signature(self) -> str:
+        """Return what differences of one cause have in common."""
+        place = re.sub(r"<[^>]*>|\b\d+\b", "#", self.place)
+        place = re.sub(r"(writes/\w+ [A-Za-z.]+) [^/]*", r"\1", place)
+        return re.sub(r"(objects/[A-Za-z.]+) [^/]*", r"\1", place)
+
+    def __str__(self) -> str:
+        return f"{self.place}\n    KubeRay: {_short(self.theirs)}\n    raybus:  {_short(self.ours)}"
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= 600 else f"{text[:600]}…"
+
+
+def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[Difference]:
+    """Yield each field that differs."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        one, other = cast("Json", theirs), cast("Json", ours)
+        for key in sorted({*one, *other}):
+            yield from differences(one.get(key), other.get(key), f"{place}/{key}".lstrip("/"))
+    elif isinstance(theirs, list) and isinstance(ours, list):
+        yield from _of_lists(cast("list[Any]", theirs), cast("list[Any]", ours), place)
+    elif theirs != ours:
+        yield Difference(place, theirs, ours)
+
+
+def _of_lists(theirs: Sequence[Any], ours: Sequence[Any], place: str) -> Iterator[Difference]:
+    if theirs == ours:
+        return
+    if "events/" in place:
+        yield from (Difference(place, theirs, each) for each in ours if each not in theirs)
+        return
+    one, other = _by_name(theirs), _by_name(ours)
+    if one is None or other is None:
+        yield from differences(_numbered(theirs), _numbered(ours), place)
+        return
+    yield from differences(one, other, place)
+    if [*one] != [*other] and sorted(one) == sorted(other):
+        yield Difference(f"{place}/order", [*one], [*other])
+
+
+def _numbered(items: Sequence[Any]) -> Json:
+    return {f"{number:02}": each for number, each in enumerate(items)}
+
+
+def _by_name(items: Sequence[Any]) -> Json | None:
+    """Return list items by their name; None where they have none, or one twice."""
+    names = [cast("Json", each).get("name") if isinstance(each, dict) else None for each in items]
+    if None in names or len({*names}) < len(names):
+        return None
+    return {f"{name}": each for name, each in zip(names, items, strict=True)}

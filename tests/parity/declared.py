@@ -1,0 +1,109 @@
+"""The differences from KubeRay that are intended: data with a reason, in `differences.yaml`; nothing else may differ.
+
+Each entry is a row of docs/kuberay-map.md. One that the harness meets has rules; a rule declares the differences of which place and values match
+its regular expressions, or of which the values are the same once its rewritings were made.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from common.api.opaque import Json
+from parity.comparable import Difference
+
+FILE: Final = Path(__file__).with_name("differences.yaml")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which differences an entry declares: all that is given has to match. Nothing is written as `nothing`."""
+
+    place: str
+    theirs: str = ""
+    ours: str = ""
+    beside: list[str] = []
+    """Each matches an Event, a write, an object or the problem of a manifest of either operator in the same round."""
+    without: str = ""
+    """Matches none of these."""
+    rewrite: list[tuple[str, str]] = []
+    """Regular expressions and what replaces them in both values, which are then the same."""
+
+    def declares(self, found: Difference, both: tuple[Json, Json]) -> bool:
+        """Return whether a difference is declared; `both` is what KubeRay and raybus made of the round."""
+        theirs, ours = text(found.theirs), text(found.ours)
+        if (
+            not re.search(self.place, found.place)
+            or not re.search(self.theirs, theirs)
+            or not re.search(self.ours, ours)
+        ):
+            return False
+        if not all(any(re.search(one, each) for each in _titles(both)) for one in self.beside):
+            return False
+        if self.without and any(re.search(self.without, each) for each in _titles(both)):
+            return False
+        return not self.rewrite or self._is_same(found)
+
+    def _is_same(self, found: Difference) -> bool:
+        theirs: Any = found.theirs
+        values = cast("list[Any]", theirs) if isinstance(theirs, list) else [theirs]
+        return self._rewritten(text(found.ours)) in [self._rewritten(text(each)) for each in values]
+
+    def _rewritten(self, value: str) -> str:
+        for pattern, replacement in self.rewrite:
+            value = re.sub(pattern, replacement, value)
+        return value
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One intended difference."""
+
+    topic: str
+    kuberay: str
+    raybus: str
+    reason: str
+    rules: list[Rule] = []
+    until: str = ""
+    """The last minor version of KubeRay that differs: newer ones do as raybus does. It is no row of the page."""
+
+
+def text(value: Any) -> str:
+    """Return a value as rules see it."""
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
+
+
+def _titles(both: tuple[Json, Json]) -> Iterable[str]:
+    for outcome in both:
+        for reason, notes in outcome["events"].items():
+            yield from (f"{reason}: {note}" for note in notes)
+        yield from outcome["writes"]
+        for title, body in outcome["objects"].items():
+            yield title
+            if "deletionTimestamp" in body.get("metadata", {}):
+                yield f"terminating {title}"
+        yield outcome["built"].get("problem", "")
+
+
+@cache
+def entries() -> list[Entry]:
+    """Return all intended differences."""
+    return msgspec.yaml.decode(FILE.read_bytes(), type=list[Entry])
+
+
+def entry_of(found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str) -> Entry | None:
+    """Return the entry that declares a difference from a minor version of KubeRay, given all rounds of both operators."""
+    number = int(found.place.split("/", 1)[0])
+    both = (theirs[number], ours[number])
+    known = (each for each in entries() if each.until in {"", release})
+    return next((each for each in known if any(rule.declares(found, both) for rule in each.rules)), None)
+
+
+def undeclared(
+    found: Iterable[Difference], theirs: Sequence[Json], ours: Sequence[Json], *, release: str
+) -> list[Difference]:
+    """Return the differences that no entry declares."""
+    return [each for each in found if entry_of(each, theirs, ours, release=release) is None]

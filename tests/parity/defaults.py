@@ -1,0 +1,42 @@
+"""What an API server sets in new objects, as far as an operator decides by it; `kuberay/api_server.go` sets the same."""
+
+import zlib
+from typing import cast
+
+from common.api.opaque import Body, Json
+
+
+def defaulted(body: Body) -> Body:
+    """Return an object with what the API server sets, as far as an operator decides by it."""
+    spec: Json = body.get("spec", {})
+    match body.get("kind"):
+        case "Service":
+            is_external = spec.get("type") == "ExternalName"
+            ports = [
+                {"protocol": "TCP", **port, "targetPort": port.get("targetPort") or port["port"]}
+                for port in cast("list[Json]", spec.get("ports") or [])
+            ]
+            chosen = {} if spec.get("clusterIP") or is_external else {"clusterIP": address(body["metadata"]["name"])}
+            return {**body, "spec": {**spec, **chosen, "ports": ports}}
+        case "Pod":
+            return {**body, "spec": {"restartPolicy": "Always", **spec}}
+        case "NetworkPolicy":
+            rules = {
+                field: [_with_protocols(rule) for rule in spec[field]]
+                for field in ("ingress", "egress")
+                if field in spec
+            }
+            return {**body, "spec": {**spec, **rules}}
+        case _:
+            return body
+
+
+def _with_protocols(rule: Json) -> Json:
+    ports = [{"protocol": "TCP", **port} for port in cast("list[Json]", rule.get("ports") or [])]
+    return {**rule, "ports": ports} if ports else rule
+
+
+def address(name: str) -> str:
+    """Return the address of a Service, which depends on its name alone."""
+    number = zlib.crc32(name.encode())
+    return f"10.96.{number >> 8 & 0xFF}.{number & 0xFF}"

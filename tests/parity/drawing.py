@@ -1,0 +1,610 @@
+"""Cases drawn from a seed: RayClusters with every field that decides something, pods in every state, and what happens to them.
+
+A case has a number; its seed and its number draw it, whichever cases were drawn before.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from cluster_reconciler import refusals
+from common import labels
+from common.api import ray_cluster
+from common.api.opaque import Body, Json
+from common.clock import SystemClock
+from common.feature_gates import Gate
+from parity.cases import Case, OperatorSettings, a_cluster, a_pod
+from parity.rounds import KEEP, dated
+
+SCHEDULERS: Final = ("volcano", "yunikorn", "kai-scheduler", "scheduler-plugins")
+IMAGE: Final = "rayproject/ray:2.52.0"
+GROUPS: Final = ("g", "gpu-group", "SmallGroup", "t" * 40)
+NAMES: Final = ("c", "raycluster-kuberay", "n" * 47, "n" * 53)
+INVALID_NAMES: Final = ("n" * 54, "1c", "c.d")
+VERSIONS: Final = ("2.52.0", "2.52.0", "2.46.0", "2.55.1", "", "nightly", "2.52", "v2.53.0")
+SWITCHES: Final = (
+    "ENABLE_INIT_CONTAINER_INJECTION", "ENABLE_PROBES_INJECTION", "ENABLE_GCS_FT_REDIS_CLEANUP", "ENABLE_RANDOM_POD_DELETE",
+    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "ENABLE_LOGIN_SHELL", "ENABLE_DETERMINISTIC_HEAD_POD_NAME", "USE_INGRESS_ON_OPENSHIFT",
+)  # fmt: skip
+NEW_GATES: Final = (Gate.NETWORK_POLICY, Gate.EMBEDDED_STORAGE, Gate.MTLS, Gate.HISTORY_SERVER)
+FROM_SECRET: Final = {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}}
+NASTY_RESOURCES: Final = ('"{\\"a<b\\": 1, \\"c&d\\": 2}"', '"{\\"e>f\\": 1}"', '"{}"', "{", "", "'{\"x\": 4}'")
+
+
+REFUSED: Final = 5
+"""One in so many RayClusters may be one that raybus refuses; of the others, such a draw is repeated: most that is drawn at random is refused."""
+
+
+class Drawer:
+    """Draws fields of a manifest."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def one_in(self, number: int) -> bool:
+        """Return true once in so many times."""
+        return self._random.randrange(number) == 0
+
+    def of(self, *values: Any) -> Any:
+        """Return one of these."""
+        return self._random.choice(values)
+
+    def unique(self, values: Sequence[Any], most: int) -> list[Any]:
+        """Return up to so many of these, each once."""
+        return self._random.sample(values, self._random.randint(0, most))
+
+    def some(self, choices: Json, rate: int = 3) -> Json:
+        """Return some of these fields; a value is a tuple of alternatives, or a function that draws one."""
+        found: Json = {}
+        for name, choice in choices.items():
+            if self.one_in(rate):
+                found[name] = choice() if callable(choice) else self.of(*choice)
+        return found
+
+    def several(self, make: Callable[[int], Any], most: int) -> list[Any]:
+        """Return up to so many."""
+        return [make(number) for number in range(self._random.randint(0, most))]
+
+
+def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
+    """Draw an operator's configuration."""
+    gates = {each.value: False for each in Gate} | {
+        Gate.STATUS_CONDITIONS.value: not d.one_in(8),
+        Gate.DELETION_POLICY.value: not d.one_in(6),
+        Gate.MULTI_HOST_INDEXING.value: not d.one_in(4),
+    }
+    gates |= {each.value: d.one_in(2) for each in NEW_GATES if each.value in known}
+    environment = d.some(dict.fromkeys(SWITCHES, ("true", "false", "TRUE", "False", "1", "t", "")), 6)
+    if d.one_in(8):
+        environment["CLUSTER_DOMAIN"] = "example.org"
+    more: Json = {}
+    if d.one_in(6):
+        sidecar = {"name": "logs", "image": "busybox", "env": [{"name": "A", "value": "<&>"}]}
+        more = {
+            "head_sidecars": [sidecar],
+            "worker_sidecars": d.of([], [sidecar, {"name": "more", "image": "busybox"}]),
+            "container_envs": d.of([], [{"name": "RAY_ADDED", "value": "1"}, {"name": "RAY_ADDRESS", "value": "x"}]),
+            "pod_annotations": d.of({}, {"example.org/a": "default"}),
+            "pod_labels": d.of({}, {"team": "default", "ray.io/cluster": "x"}),
+        }
+    return OperatorSettings(
+        gates=gates, environment=environment, is_openshift=d.one_in(5), scheduler=d.of("", "", "", *SCHEDULERS), **more
+    )
+
+
+ENV: Final = (
+    ("RAY_ADDRESS", "auto"), ("RAY_IP", "1.2.3.4"), ("FQ_RAY_IP", "x"), ("RAY_PORT", "1"), ("REDIS_PASSWORD", "pw"),
+    ("RAY_USAGE_STATS_EXTRA_TAGS", "a=b"), ("RAY_USAGE_STATS_KUBERAY_IN_USE", "0"), ("RAY_gcs_rpc_server_reconnect_timeout_s", "9"),
+    ("RAY_enable_autoscaler_v2", "1"), ("RAY_enable_autoscaler_v2", "true"), ("RAY_enable_autoscaler_v2", "0"), ("RAY_AUTH_MODE", "token"),
+    ("RAY_AUTH_TOKEN", "t"), ("RAY_USE_TLS", "1"), ("RAY_TLS_SERVER_CERT", "/x"), ("RAY_external_storage_namespace", "ns1"), ("RAY_GCS_STORAGE", "x"),
+    ("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "0"), ("RAY_CLOUD_INSTANCE_ID", "i"), ("RAY_NODE_TYPE_NAME", "n"), ("KUBERAY_GEN_RAY_START_CMD", "x"),
+    ("RAY_TIMEOUT_MS_TASK_WAIT_FOR_DEATH_INFO", "1"), ("RAY_GCS_SERVER_REQUEST_TIMEOUT_SECONDS", "2"), ("PLAIN", "a <b> & c"), ("EMPTY", ""),
+    ("RAY_SERVE_KV_TIMEOUT_S", "3"), ("REDIS_ADDRESS", "r"), ("POD_IP", "1"), ("RAY_CLUSTER_NAME", "x"),
+)  # fmt: skip
+REFUSED_ENV: Final = (("RAY_REDIS_ADDRESS", "redis:6379"), ("REDIS_USERNAME", "u"))
+QUANTITIES: Final = ("1", "500m", "1000m", "2.5", "0", "1Gi", "1000Mi", "1.5Gi", "1e3", "100k", "3.7", "16")
+
+
+def resources(d: Drawer) -> Json:
+    """Draw what a container asks for."""
+    names = (
+        "cpu",
+        "memory",
+        "nvidia.com/gpu",
+        "google.com/tpu",
+        "aws.amazon.com/neuroncore",
+        "ephemeral-storage",
+        "amd.com/gpu",
+        "example.org/x",
+    )
+    amounts = partial(d.some, {name: ("1", "2", "0") if name.endswith("gpu") else QUANTITIES for name in names}, 4)
+    found: Json = {}
+    if d.one_in(2):
+        found["limits"] = {"cpu": d.of(*QUANTITIES), "memory": d.of("1Gi", "2500Mi", "5e9")} | amounts()
+    if d.one_in(3):
+        found["requests"] = amounts()
+    return found
+
+
+def container(d: Drawer, name: str) -> Json:
+    """Draw a Ray container."""
+    probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3}
+    found: Json = {"name": name, "image": d.of(IMAGE, "rayproject/ray-ml:2.46.0-gpu", "ray"), "resources": resources(d)}
+    if d.one_in(3):
+        drawn = dict(d.unique(REFUSED_ENV if d.one_in(12) else ENV, 2))
+        found["env"] = [{"name": key, "value": value} for key, value in drawn.items()]
+        if d.one_in(3):
+            found["env"].append(
+                {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}}}
+            )
+    found |= d.some(
+        {
+            "command": (["python"], ["/bin/bash", "-c", "--"], []),
+            "args": (["serve.py"], ["echo $KUBERAY_GEN_RAY_START_CMD", "x"], []),
+            "ports": (
+                [{"containerPort": 6379, "name": "gcs-server", "protocol": "TCP"}],
+                [{"containerPort": 7777, "name": "gcs-server", "protocol": "TCP"}, {"containerPort": 9999, "name": "dashboard", "protocol": "TCP"}],
+                [{"containerPort": 8001, "name": "serve", "protocol": "TCP"}, {"containerPort": 10002, "name": "client", "protocol": "TCP"}],
+                [{"containerPort": 9090, "name": "metrics", "protocol": "TCP"}],
+                [{"containerPort": 1234, "protocol": "TCP"}],
+                [{"containerPort": 9000, "name": "serve-grpc", "protocol": "TCP"}],
+            ),
+            "livenessProbe": (probe,),
+            "readinessProbe": (probe,),
+            "startupProbe": (probe,),
+            "imagePullPolicy": ("Always", "IfNotPresent"),
+            "securityContext": ({"privileged": False, "runAsUser": 1000}, {"capabilities": {"drop": ["ALL"]}}),
+            "lifecycle": ({"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},),
+            "envFrom": ([{"configMapRef": {"name": "settings"}}],),
+            "volumeMounts": (
+                [{"name": "logs", "mountPath": "/tmp/ray"}],
+                [{"name": "shm", "mountPath": "/dev/shm"}],
+                [{"name": "data", "mountPath": "/data", "readOnly": True}],
+                [{"name": "ray-tls", "mountPath": "/x"}],
+                [{"name": "token", "mountPath": "/var/run/secrets/ray.io/serviceaccount"}],
+            ),
+            "workingDir": ("/work",),
+        },
+        7,
+    )  # fmt: skip
+    return found
+
+
+def template(d: Drawer, name: str) -> Json:
+    """Draw a pod template."""
+    containers = [container(d, name)]
+    if d.one_in(8):
+        containers.append(
+            {"name": d.of("sidecar", "collector", "autoscaler"), "image": "busybox", "resources": resources(d)}
+        )
+    spec: Json = {"containers": [] if d.one_in(40) else containers}
+    spec |= d.some(
+        {
+            "volumes": (
+                [{"name": "logs", "emptyDir": {}}],
+                [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "data", "configMap": {"name": "m"}}],
+                [{"name": "ray-logs", "emptyDir": {"sizeLimit": "1000Mi"}}, {"name": "shared-mem", "emptyDir": {}}],
+                [{"name": "gcs-storage", "emptyDir": {}}],
+            ),
+            "initContainers": ([{"name": "prepare", "image": "busybox", "command": ["true"]}], [{"name": "wait-gcs-ready", "image": "x"}]),
+            "restartPolicy": ("Never", "OnFailure", "Always"),
+            "serviceAccountName": ("mine",),
+            "nodeSelector": ({"pool": "ray"},),
+            "tolerations": ([{"key": "a", "operator": "Exists"}],),
+            "affinity": ({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}},),
+            "schedulerName": ("mine",),
+            "hostNetwork": (True,),
+            "subdomain": ("sub",),
+            "dnsPolicy": ("ClusterFirst",),
+            "priorityClassName": ("high",),
+            "terminationGracePeriodSeconds": (5,),
+            "automountServiceAccountToken": (False, True),
+            "shareProcessNamespace": (True,),
+            "imagePullSecrets": ([{"name": "pull"}],),
+            "securityContext": ({"fsGroup": 100},),
+        },
+        9,
+    )  # fmt: skip
+    found: Json = {"spec": spec}
+    meta = d.some(
+        {
+            "labels": ({"team": "a"}, {labels.CLUSTER: "other", "x": ""}, {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
+            "annotations": ({"example.org/a": "b"}, {"ray.io/overwrite-container-cmd": "true"}, {}),
+            "name": ("given",),
+        },
+        6,
+    )  # fmt: skip
+    return found | ({"metadata": meta} if meta else {})
+
+
+START_PARAMS: Final = {
+    "num-cpus": ("0", "4", "", "x"), "num-gpus": ("1", "0"), "memory": ("1000000000",), "resources": NASTY_RESOURCES, "dashboard-host": ("::", "127.0.0.1"),
+    "port": ("6380", ""), "block": ("true", "false", ""), "object-store-memory": ("100000000",), "metrics-export-port": ("8081",), "dashboard-port": ("8266",),
+    "node-ip-address": ("$MY_POD_IP",), "redis-password": ("pw", "$REDIS_PASSWORD"), "no-monitor": ("true", ""),
+    "disable-usage-stats": ("",), "dashboard-agent-listen-port": ("52366",), "address": ("x:1",), "autoscaling-config": ("/x",), "log-color": ("auto",),
+}  # fmt: skip
+GROUP_FIELDS: Final[Json] = {
+    "resources": ({"CPU": "4"}, {"GPU": "1", "memory": "2Gi"}, {"a<b&c>": "3", "CPU": "1"}, {"TPU": "4", "custom": "7"}, {"x": "y"}, {"CPU": "500m"}, {}),
+    "labels": ({"zone": "a"}, {"ray.io/x": "y", "b": ""}, {}),
+}  # fmt: skip
+
+
+def start_params(d: Drawer) -> Json:
+    """Draw the parameters of `ray start`; few of those that no group may have."""
+    return d.some(START_PARAMS, 12) | d.some({"redis-username": ("u",), "labels": ("a=b",)}, 100)
+
+
+def head(d: Drawer) -> Json:
+    """Draw a head group."""
+    found: Json = {"rayStartParams": start_params(d), "template": template(d, "ray-head")}
+    found |= d.some(
+        {
+            **GROUP_FIELDS,
+            "serviceType": ("ClusterIP", "NodePort", "LoadBalancer"),
+            "enableIngress": (True, True, False),
+            "headService": (
+                {"metadata": {"name": "my-head", "labels": {"a": "b", labels.CLUSTER: "x"}, "annotations": {"c": "d"}}, "spec": {"type": "NodePort"}},
+                {"metadata": {}, "spec": {"clusterIP": "None", "ports": [{"name": "extra", "port": 1111, "protocol": "TCP"}]}},
+                {"metadata": {"namespace": "elsewhere"}, "spec": {"selector": {"x": "y"}, "ports": [{"name": "dashboard", "port": 1, "protocol": "TCP"}]}},
+                {"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP", "publishNotReadyAddresses": False}},
+            ),
+        },
+        8,
+    )  # fmt: skip
+    if found.get("enableIngress") and d.one_in(2):
+        found["ingressOptions"] = d.some(
+            {
+                "host": ("ray.example.org", ""),
+                "path": ("/ray(/|$)(.*)", "/x"),
+                "pathType": ("Prefix", "Exact", "ImplementationSpecific"),
+                "tls": ([{"hosts": ["ray.example.org"], "secretName": "tls"}],),
+            },
+            2,
+        )
+    return found
+
+
+def worker_group(d: Drawer, name: str) -> Json:
+    """Draw a worker group as the API server stores it, defaults included."""
+    least = d.of(0, 0, 0, 1, 2)
+    most = d.of(2147483647, 3, 1, 0)
+    found: Json = {
+        "groupName": name,
+        "replicas": d.of(1, 0, 2, 3),
+        "minReplicas": least,
+        "maxReplicas": most,
+        "numOfHosts": d.of(1, 1, 1, 2, 3),
+        "rayStartParams": start_params(d),
+        "template": template(d, "ray-worker"),
+    }
+    found |= d.some(
+        {
+            **GROUP_FIELDS,
+            "suspend": (True, False),
+            "idleTimeoutSeconds": (60, 60, 0, -1),
+            "priority": (1, 0, 0, -1),
+            "scaleStrategy": ({"workersToDelete": [f"{name.lower()}-p0"]}, {"workersToDelete": ["unknown", f"{name.lower()}-p1"]}, {}),
+        },
+        9,
+    )  # fmt: skip
+    return found
+
+
+def network_policy(d: Drawer) -> Json:
+    """Draw the isolation of a cluster."""
+    peers: list[Json] = [
+        {"podSelector": {"matchLabels": {"a": "b"}}},
+        {"namespaceSelector": {}},
+        {"ipBlock": {"cidr": "10.0.0.0/8"}},
+    ]
+    ports = [{"port": 8265, "protocol": "TCP"}, {"port": "serve"}]
+    rules: Json = {
+        "ingressRules": ([{"from": peers[:1], "ports": ports[:1]}], [{}], [{"from": peers, "ports": ports}]),
+        "egressRules": ([{"to": peers[2:]}], [{"ports": ports}]),
+    }
+    found: Json = {"mode": d.of("DenyAll", "DenyAllIngress", "DenyAllEgress")}
+    for field in ("head", "worker"):
+        if d.one_in(3):
+            found[field] = d.some(rules, 2)
+    if d.one_in(3):
+        found["workerGroups"] = [{"groupName": d.of("g", "gpu-group", "gpu-group", "g", "absent"), **d.some(rules, 2)}]
+    return found
+
+
+def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
+    """Draw how the GCS keeps its state."""
+    credentials = ({"value": "pw"}, FROM_SECRET)
+    redis: Json = {
+        "redisAddress": ("redis:6379", "redis://r:1"),
+        "redisPassword": credentials,
+        "redisUsername": credentials,
+        "externalStorageNamespace": ("mine",),
+    }
+    if Gate.EMBEDDED_STORAGE.value not in known:
+        return d.some(redis, 2)
+    if not d.one_in(3):
+        return d.some({**redis, "backend": ("redis",), "storage": ({"size": "1Gi"},)}, 2)
+    storage: Json = {
+        "claimName": ("mine",), "size": ("10Gi", "1024Mi"), "storageClassName": ("fast",), "accessModes": (["ReadWriteMany"],), "subPath": ("a/b",),
+        "deletionPolicy": ("Retain", "DeleteWithCluster"),
+    }  # fmt: skip
+    return {"backend": "rocksdb", **d.some({"storage": lambda: d.some(storage, 3)}, 2), **d.some(redis, 15)}
+
+
+def autoscaler_options(d: Drawer) -> Json:
+    """Draw how the autoscaler runs."""
+    return d.some(
+        {
+            "version": ("v1", "v2"),
+            "image": ("mine",),
+            "imagePullPolicy": ("Always",),
+            "idleTimeoutSeconds": (0, 30, -1),
+            "upscalingMode": ("Default", "Aggressive", "Conservative"),
+            "resources": ({"limits": {"cpu": "1"}}, {}),
+            "env": ([{"name": "A", "value": "b"}], [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}], [{"name": "RAY_USE_TLS", "value": "1"}]),
+            "envFrom": ([{"secretRef": {"name": "s"}}],),
+            "volumeMounts": ([{"name": "logs", "mountPath": "/x"}],),
+            "securityContext": ({"runAsUser": 1},),
+            "command": (["python"],),
+            "args": (["a", "$KUBERAY_GEN_AUTOSCALER_START_CMD"],),
+        },
+        4,
+    )  # fmt: skip
+
+
+def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
+    """Draw the spec of a RayCluster."""
+    names = d.unique(GROUPS, 3)
+    found: Json = {
+        "headGroupSpec": head(d),
+        "rayVersion": d.of(*VERSIONS),
+        "workerGroupSpecs": [worker_group(d, each) for each in names],
+    }
+    found |= d.some(
+        {
+            "suspend": (True, False),
+            "managedBy": ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue"),
+            "upgradeStrategy": ({"type": "Recreate"}, {"type": "None"}, {}),
+            "headServiceAnnotations": ({"a": "b"}, {}),
+            "authOptions": ({"mode": "token"}, {"mode": "disabled"}, {"mode": "token", "secretName": "mine"}, {"mode": "token", "enableK8sTokenAuth": True}, {"enableK8sTokenAuth": True}),
+            "gcsFaultToleranceOptions": lambda: fault_tolerance(d, known),
+        },
+        6,
+    )  # fmt: skip
+    if d.one_in(3):
+        found |= {"enableInTreeAutoscaling": d.of(True, True, False)}
+        if d.one_in(2):
+            found["autoscalerOptions"] = autoscaler_options(d)
+    for gate, field, make in (
+        (Gate.NETWORK_POLICY, "networkPolicy", network_policy),
+        (Gate.MTLS, "tlsOptions", tls_options),
+        (Gate.HISTORY_SERVER, "historyServerOptions", collector),
+    ):
+        if gate.value in known and d.one_in(3 if gates[gate.value] else 200):
+            found[field] = make(d)
+    return found
+
+
+def tls_options(d: Drawer) -> Json:
+    """Draw whether Ray's processes use TLS."""
+    return d.of({"enabled": True}, {}, {"enabled": False})
+
+
+def collector(d: Drawer) -> Json:
+    """Draw the collector of the history server."""
+    options: Json = {
+        "image": ("collector:1", ""),
+        "imagePullPolicy": ("Always",),
+        "resources": ({"limits": {"cpu": "1"}},),
+        "env": (
+            [{"name": "A", "value": "b"}],
+            [{"name": "RAY_COLLECTOR_PUSH_INTERVAL", "value": "1m"}, {"name": "RAY_ROOT_DIR", "value": "x"}],
+        ),
+    }
+    return {} if d.one_in(12) else {"collectorOptions": d.some(options, 2)}
+
+
+LABELS: Final = {
+    "ray.io/gang-scheduling-enabled": ("true", "", "false"), "volcano.sh/queue-name": ("q", ""), "ray.io/priority-class-name": ("high",), "yunikorn.apache.org/app-id": ("app",),
+    "yunikorn.apache.org/queue": ("root.q",), "kai.scheduler/queue": ("team",), "volcano.sh/network-topology-mode": ("hard", "soft"),
+    "volcano.sh/network-topology-highest-tier-allowed": ("2", "x", "+1"), "ray.io/originated-from-crd": ("RayJob", "RayService", "RayCluster"),
+    "ray.io/originated-from-cr-name": ("owner",), "team": ("a",),
+}  # fmt: skip
+ANNOTATIONS: Final = {
+    "ray.io/ft-enabled": ("true", "false", "TRUE", "yes"), "ray.io/external-storage-namespace": ("mine",), "ray.io/enable-serve-service": ("true", "false"),
+    "ray.io/disable-provisioned-head-restart": ("true",), "ray.io/overwrite-container-cmd": ("true", "false"), "ray.io/gcs-ft-deletion-timeout": ("1", "x", "-5"),
+    "kubernetes.io/ingress.class": ("nginx",), "example.org/a": ("<&>",), "yunikorn.apache.org/task-groups": ("[]",),
+}  # fmt: skip
+PHASES: Final = ("Running", "Running", "Pending", "Failed", "Succeeded", "Unknown", "")
+
+
+def pod_status(d: Drawer) -> Json:
+    """Draw how a pod is doing."""
+    phase = d.of(*PHASES)
+    if not phase:
+        return {}
+    ready = d.of("True", "True", "False", "Unknown")
+    found: Json = {"phase": phase, "podIP": d.of("10.1.0.1", "10.1.0.2", "")}
+    found["conditions"] = [
+        {
+            "type": "Ready",
+            "status": ready,
+            "lastTransitionTime": "NOW-5s",
+            **d.some({"reason": ("ContainersNotReady",), "message": ("containers with unready status",)}, 2),
+        }
+    ]
+    ended = {
+        "exitCode": d.of(0, 1, 137),
+        "reason": d.of("Error", "OOMKilled", "Completed", ""),
+        "startedAt": "NOW-9s",
+        "finishedAt": "NOW-3s",
+    }
+    state = d.of({"running": {}}, {"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": ended})
+    container_ = {
+        "name": d.of("RAY", "RAY", "other"),
+        "ready": ready == "True",
+        "restartCount": d.of(0, 3),
+        "image": "",
+        "imageID": "",
+        "state": state,
+    }
+    return found | {"containerStatuses": [container_]}
+
+
+def pods(d: Drawer, cluster: Body) -> list[Body]:
+    """Draw the pods that a cluster has, some of which are going, and some of which it should not have."""
+    name = cluster["metadata"]["name"]
+    found = [_pod(d, name, f"head-p{number}", "headgroup", "head", {}) for number in range(d.of(1, 1, 1, 0, 2))]
+    groups: Sequence[Json] = cluster["spec"]["workerGroupSpecs"]
+    for group in groups:
+        own, hosts, prefix = group["groupName"], group["numOfHosts"], group["groupName"].lower()
+        number = 0
+        for replica in range(d.of(0, 1, 2, 3)):
+            of_replica: dict[str, str] = {}
+            if hosts > 1 or d.one_in(2):
+                of_replica = {
+                    "ray.io/worker-group-replica-index": d.of(f"{replica}", f"{replica}", f"{replica + 1}", "x")
+                }
+            for host in range(hosts if not d.one_in(5) else 1):
+                more = {**of_replica}
+                if hosts > 1:
+                    more |= {
+                        "ray.io/worker-group-replica-name": f"{prefix}-replica{replica}",
+                        "ray.io/replica-host-index": f"{host}",
+                    }
+                found.append(_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
+                number += 1
+    if d.one_in(10):
+        found.append(_pod(d, name, "stray-p0", "removed-group", "worker", {}))
+    return found
+
+
+def _pod(d: Drawer, cluster: str, name: str, group: str, node_type: str, more: dict[str, str]) -> Body:
+    meta: Json = {"creationTimestamp": d.of("NOW-30s", "NOW-20s", "NOW-300s")}
+    status = pod_status(d)
+    if d.one_in(12) and not _has_ended(status):  # such a pod is gone soon, and KubeRay waits for it
+        meta |= {"deletionTimestamp": "NOW-2s", "deletionGracePeriodSeconds": 30, "finalizers": [KEEP]}
+    if node_type == "head" and d.one_in(4):
+        meta["annotations"] = {
+            "ray.io/upgrade-strategy-recreate-hash": d.of("stale", ""),
+            "ray.io/kuberay-version": d.of("nightly", "v1.0.0", ""),
+        }
+    names = {"RAY": "ray-head" if node_type == "head" else "ray-worker"}
+    for each in status.get("containerStatuses", []):
+        each["name"] = names.get(each["name"], each["name"])
+    containers: list[Json] = [{"name": names["RAY"], "image": IMAGE, "resources": {}}]
+    pod_spec: Json = {"restartPolicy": d.of("Always", "Always", "Never", "OnFailure"), "containers": containers}
+    return a_pod(
+        cluster, name, group=group, node_type=node_type, more_labels=more, metadata=meta, spec=pod_spec, status=status
+    )
+
+
+def _has_ended(status: Json) -> bool:
+    states = [each["state"] for each in status.get("containerStatuses", [])]
+    return status.get("phase") in {"Failed", "Succeeded"} or any("terminated" in each for each in states)
+
+
+def step(d: Drawer, cluster: Body, known: frozenset[str]) -> Json:
+    """Draw something that happens."""
+    groups = [each["groupName"] for each in cluster["spec"]["workerGroupSpecs"]]
+    group = d.of("*", "headgroup", *groups)
+    path: list[Any] = ["spec", "workerGroupSpecs", 0]
+    edits: tuple[tuple[list[Any], Any], ...] = (
+        ([*path, "replicas"], d.of(0, 1, 2, 4)), ([*path, "suspend"], True), ([*path, "template", "spec", "containers", 0, "image"], "ray:new"), ([*path], None),
+        (["spec", "suspend"], d.of(True, False)), (["spec", "rayVersion"], "2.60.0"), (["spec", "headGroupSpec", "rayStartParams", "num-cpus"], "7"),
+        (["spec", "networkPolicy"], None), (["spec", "networkPolicy"], {"mode": "DenyAllIngress"}), (["spec", "upgradeStrategy"], {"type": "Recreate"}),
+        (["spec", "gcsFaultToleranceOptions"], {"backend": "rocksdb", "storage": {"size": "5Gi"}}), (["spec", "gcsFaultToleranceOptions"], None),
+        (["spec", "enableInTreeAutoscaling"], d.of(True, False)), (["metadata", "annotations", "ray.io/enable-serve-service"], "true"),
+        ([*path, "scaleStrategy"], {"workersToDelete": [f"{each.lower()}-p0" for each in groups]}), ([*path, "numOfHosts"], 2),
+    )  # fmt: skip
+    kinds = (
+        "Service",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "Ingress",
+        "NetworkPolicy",
+        "PodGroup",
+        "Secret",
+        "PersistentVolumeClaim",
+        "Issuer",
+    )
+    edits = tuple(each for each in edits if known >= _needs(each))
+    (path, value), kind = (
+        d.of(*edits),
+        d.of("run", "run", "set", "remove", "edit", "edit", "certify", "lose", "delete", "finish jobs"),
+    )
+    fields: dict[str, Json] = {
+        "set": {"group": group, "status": pod_status(d), "most": d.of(1, 100)},
+        "remove": {"group": group, "most": d.of(1, 100)},
+        "edit": {"path": path, "value": value},
+        "lose": {"kind": d.of(*kinds)},
+        "delete": {"at": d.of("NOW-1s", "NOW-100s", "NOW-1000s")},
+        "finish jobs": {"how": d.of("Complete", "Failed")},
+    }
+    return {"do": kind, **fields.get(kind, {"group": "*"})}
+
+
+def _needs(edit: tuple[list[Any], Any]) -> set[str]:
+    """Return the gates without which KubeRay does not know the field of an edit."""
+    if edit[0][-1] == "networkPolicy":
+        return {Gate.NETWORK_POLICY.value}
+    return {Gate.EMBEDDED_STORAGE.value} if isinstance(edit[1], dict) and "backend" in edit[1] else set()
+
+
+def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
+    """Draw a RayService."""
+    found: Json = {
+        "rayClusterConfig": spec(d, gates, known),
+        "serveConfigV2": d.of("applications: []", "", "a: <b>"),
+    }
+    found |= d.some(
+        {
+            "serviceUnhealthySecondThreshold": (1,),
+            "excludeHeadPodFromServeSvc": (True, False),
+            "rayClusterDeletionDelaySeconds": (0, 5, -1),
+            "upgradeStrategy": ({"type": "None"}, {"type": "NewCluster"}, {"type": "Sometimes"}, {}),
+            "serveService": (
+                {"metadata": {"name": "mine", "labels": {"a": "b"}, "annotations": {"c": "d"}}},
+                {"spec": {"type": "NodePort", "ports": [{"name": "serve", "port": 9999, "protocol": "TCP"}]}},
+                {"metadata": {}, "spec": {"selector": {"x": "y"}, "ports": [{"name": "other", "port": 1, "protocol": "TCP"}]}},
+            ),
+        },
+        4,
+    )  # fmt: skip
+    meta = {
+        "name": d.of("s", "my-service", "n" * 41, "n" * 42, "1s", "s.t"),
+        "namespace": "ns",
+        "uid": "u",
+        "generation": 1,
+    }
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "spec": found}
+
+
+def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
+    meta: Json = {"labels": d.some(LABELS, 6), "annotations": d.some(ANNOTATIONS, 9)}
+    return a_cluster(spec(d, operator.gates, known), name=d.of(*INVALID_NAMES if d.one_in(40) else NAMES), **meta)
+
+
+def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
+    return refusals.find(ray_cluster.decode(dated(cluster, SystemClock().now())), operator.config("")) is not None
+
+
+def case(seed: int, number: int, known: frozenset[str]) -> Case:
+    """Draw a RayCluster, its pods and what happens to them, or a RayService; `known` are the feature gates that both operators know."""
+    d = Drawer(Random(f"{seed} {number}"))
+    operator = settings(d, known)
+    if number % 10 == 9:
+        return Case(settings=operator, service=service(d, operator.gates, known))
+    cluster = _cluster(d, operator, known)
+    if not d.one_in(REFUSED):
+        while _is_refused(cluster, operator):
+            cluster = _cluster(d, operator, known)
+    if d.one_in(20):
+        cluster["metadata"] |= {"finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"], "deletionTimestamp": "NOW-5s"}
+    found = pods(d, cluster) if d.one_in(2) else []
+    if found:  # KubeRay may count a cluster as provisioned without its head, and then never makes one
+        cluster["metadata"]["annotations"].pop(labels.DISABLE_PROVISIONED_HEAD_RESTART, None)
+    rounds = d.several(lambda _: [step(d, cluster, known) for _ in range(d.of(1, 2))], 3)
+    return Case(settings=operator, objects=[cluster, *found], rounds=rounds)

@@ -1,0 +1,115 @@
+"""One case, drawn, run by both operators and judged; and a case that was found, made small."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from common.api.opaque import Json
+from parity import comparison, declared, drawing, shrinking, theirs
+from parity.cases import Case
+from parity.comparable import Difference
+from parity.theirs import KubeRay
+
+PANIC: Final = "panic"
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the comparison of one case found."""
+
+    number: int
+    found: list[Difference] = []
+    declared: dict[str, int] = {}
+    """Declared differences that were met, by topic."""
+
+
+class Judge:
+    """A running program of KubeRay's, beside our code."""
+
+    def __init__(self, kuberay: KubeRay) -> None:
+        self._kuberay = kuberay
+        self._loop = asyncio.new_event_loop()
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+    def draw(self, seed: int, number: int) -> Case:
+        """Draw a case of what this KubeRay knows."""
+        return drawing.case(seed, number, self._kuberay.gates)
+
+    def judge(self, cases: Mapping[int, Case]) -> list[Judgement]:
+        """Compare cases, by their numbers."""
+        found: list[Judgement] = []
+        ours: dict[int, list[Json]] = {}
+        for number, case in cases.items():
+            try:
+                ours[number] = self.ours(case)
+            except Exception as problem:  # noqa: BLE001  (any failure of ours is a difference)
+                text = f"{type(problem).__name__}: {problem}"
+                found.append(Judgement(number=number, found=[Difference(f"0/{PANIC}", None, text)]))
+        theirs_ = self.theirs({number: cases[number] for number in ours}, ours)
+        return found + [self._judgement(number, theirs_[number], ours[number]) for number in ours]
+
+    def theirs(self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]) -> dict[int, list[Json]]:
+        """Return what KubeRay makes of cases: round by round, each of all cases at once, which spares the two processes many turns."""
+        running, found = dict[int, comparison.Rounds](), dict[int, list[Json]]()
+        asked: dict[int, comparison.Asked] = {}
+        for number, case in cases.items():
+            is_service, wanted = case.service is not None, ours[number]
+            known = self._kuberay.release
+            started = (
+                comparison.service_of_kuberay(case)
+                if is_service
+                else comparison.of_kuberay(case, wanted=wanted, release=known)
+            )
+            running[number], asked[number] = started, next(started)
+        while asked:
+            answers = dict(zip(asked, self._kuberay.answer([*asked.values()]), strict=True))
+            asked = {}
+            for number, answer in answers.items():
+                try:
+                    asked[number] = running[number].send(answer)
+                except StopIteration as end:
+                    found[number] = end.value
+        return found
+
+    def ours(self, case: Case) -> list[Json]:
+        """Return what raybus makes of a case."""
+        if case.service is not None:
+            return [comparison.service_of_raybus(case)]
+        return self._loop.run_until_complete(comparison.of_raybus(case, version=self._kuberay.version))
+
+    def _judgement(self, number: int, theirs_: list[Json], ours: list[Json]) -> Judgement:
+        found, topics = list[Difference](), Counter[str]()
+        for each in comparison.compare(theirs_, ours):
+            entry = declared.entry_of(each, theirs_, ours, release=self._kuberay.release)
+            if entry is None:
+                found.append(each)
+            else:
+                topics[entry.topic] += 1
+        return Judgement(number=number, found=found, declared=dict(topics))
+
+    def shrunk(self, case: Case, signature: str) -> Case:
+        """Return a smaller case that shows the same difference."""
+        return shrinking.shrunk(
+            case, lambda smaller: any(each.signature == signature for each in self.judge({0: smaller})[0].found)
+        )
+
+
+_RUNNING: Final[list[tuple[object, Judge]]] = []
+"""The program of this worker process, kept open, and its judge."""
+
+
+def begin(program: Path) -> None:
+    """Start the program of a worker process; it ends with the process."""
+    context = theirs.started(program)
+    _RUNNING.append((context, Judge(context.__enter__())))
+
+
+def work(seed: int, numbers: Sequence[int]) -> list[Judgement]:
+    """Draw cases and compare them, in a worker process."""
+    ((_, judge),) = _RUNNING
+    return judge.judge({number: judge.draw(seed, number) for number in numbers})

@@ -1,0 +1,46 @@
+"""A few hundred cases with what KubeRay made of them, for `make check`: no Go is needed to compare raybus with them."""
+
+import lzma
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from common.api.opaque import Json
+from parity.cases import Case
+
+if TYPE_CHECKING:
+    from parity.judging import Judge
+
+FILE: Final = Path(__file__).parents[1] / "golden" / "parity" / "recorded.json.xz"
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """One case and KubeRay's outcome of each round."""
+
+    case: Case
+    theirs: list[Json]
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """All recorded cases, and the version that KubeRay called itself."""
+
+    version: str
+    release: str
+    cases: list[Recorded]
+
+
+def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -> Path:
+    """Record the first cases of a seed, and return the file."""
+    cases = {number: judge.draw(seed, number) for number in range(most)}
+    theirs = judge.theirs(cases, {number: judge.ours(case) for number, case in cases.items()})
+    found = [Recorded(case=case, theirs=theirs[number]) for number, case in cases.items()]
+    text = msgspec.json.encode(Recording(version=version, release=release, cases=found), order="deterministic")
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_bytes(lzma.compress(text, preset=9))
+    return FILE
+
+
+def read() -> Recording:
+    """Return what was recorded."""
+    return msgspec.json.decode(lzma.decompress(FILE.read_bytes()), type=Recording)

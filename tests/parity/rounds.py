@@ -1,0 +1,163 @@
+"""What happens in a cluster between two rests: pods run and fail, users edit, cert-manager issues; the same for both operators."""
+
+import copy
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+from common import labels
+from common.api.meta import rfc3339
+from common.api.opaque import Body, Json
+from parity.comparable import order
+
+_NOW: Final = re.compile(r"NOW([+-]\d+)s")
+KEEP: Final = "parity/keep"
+"""A finalizer of objects that are being deleted, without which they would be gone."""
+
+
+def dated(value: Any, now: datetime) -> Any:
+    """Replace `NOW-30s` by a moment."""
+    if isinstance(value, dict):
+        return {key: dated(each, now) for key, each in cast("Json", value).items()}
+    if isinstance(value, list):
+        return [dated(each, now) for each in cast("list[Any]", value)]
+    if isinstance(value, str) and (found := _NOW.fullmatch(value)):
+        return rfc3339((now + timedelta(seconds=int(found[1]))).replace(microsecond=0).astimezone(UTC))
+    return value
+
+
+def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[Body]:
+    """Return the objects after the steps of a round."""
+    objects = copy.deepcopy(objects)
+    for step in steps:
+        objects = _STEPS[step["do"]](objects, step, known)
+    return objects
+
+
+def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Return the pods of a step's group, in an order that is the same for both operators."""
+    pods = [each for each in objects if each["kind"] == "Pod"]
+    group = step.get("group", "*")
+    found = [pod for pod in pods if group in {"*", pod["metadata"].get("labels", {}).get(labels.GROUP)}]
+    return sorted(found, key=lambda pod: order(pod, known))
+
+
+def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Let pods without a status run and be ready."""
+    for number, pod in enumerate(_pods(objects, {}, known)):
+        if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
+            containers = [_running(each["name"]) for each in pod["spec"]["containers"]]
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": "NOW-1s"}
+            pod["status"] = {
+                "phase": "Running",
+                "podIP": f"10.0.0.{number}",
+                "conditions": [ready],
+                "containerStatuses": containers,
+            }
+    return objects
+
+
+def _running(name: str) -> Json:
+    return {"name": name, "ready": True, "restartCount": 0, "image": "", "imageID": "", "state": {"running": {}}}
+
+
+def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Give the first pods of a group that are not being deleted a status."""
+    alive = [pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]]
+    for pod in alive[: step.get("most", 100)]:
+        status = copy.deepcopy(step["status"])
+        for each in status.get("containerStatuses", []):
+            if each["name"] == "RAY":
+                each["name"] = pod["spec"]["containers"][0]["name"]
+        pod["status"] = status
+    return objects
+
+
+def _remove(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Let the first pods of a group go, as a node that is lost does."""
+    gone = {id(pod) for pod in _pods(objects, step, known)[: step.get("most", 100)]}
+    return [each for each in objects if id(each) not in gone]
+
+
+def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Change a field of the RayCluster as a user does; without a value it goes."""
+    cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
+    if cluster is None:
+        return objects
+    *path, last = cast("list[Any]", step["path"])
+    at: Any = cluster
+    for key in path:
+        if isinstance(key, int) and key >= len(at):
+            return objects
+        at = at[key] if isinstance(key, int) else at.setdefault(key, [] if key.endswith("Specs") else {})
+    if isinstance(last, int) and last >= len(at):
+        return objects
+    before = copy.deepcopy(cluster["spec"])
+    if step.get("value") is not None:
+        at[last] = copy.deepcopy(step["value"])
+    elif isinstance(at, list) or last in at:
+        del at[last]
+    cluster["metadata"]["generation"] += cluster["spec"] != before
+    return objects
+
+
+def _lose(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Let all objects of a kind go, as a user with a wrong selector does."""
+    return [each for each in objects if each["kind"] != step["kind"]]
+
+
+def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Issue all certificates, as cert-manager does."""
+    secrets = {each["metadata"]["name"] for each in objects if each["kind"] == "Secret"}
+    for each in [each for each in objects if each["kind"] == "Certificate"]:
+        meta, name = each["metadata"], each["spec"]["secretName"]
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "observedGeneration": meta.get("generation", 1)}
+        each["status"] = {"conditions": [ready | {"lastTransitionTime": "NOW-1s"}], "notAfter": "2099-01-01T00:00:00Z"}
+        if name in secrets:
+            continue
+        objects.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {
+                    "name": name,
+                    "namespace": meta["namespace"],
+                    "uid": f"uid-of-{name}",
+                    "annotations": {"cert-manager.io/certificate-name": meta["name"]},
+                },
+                "type": "kubernetes.io/tls",
+                "data": {"tls.crt": "U0VDUkVU", "tls.key": "U0VDUkVU", "ca.crt": "U0VDUkVU"},
+            }
+        )
+    return objects
+
+
+def _finish_jobs(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Let all Jobs end."""
+    for each in objects:
+        if each["kind"] == "Job":
+            each["status"] = {"conditions": [{"type": step["how"], "status": "True"}]}
+    return objects
+
+
+def _delete(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Delete the RayCluster; without finalizers all of it is gone."""
+    cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
+    if cluster is None:
+        return objects
+    if cluster["metadata"].get("finalizers"):
+        cluster["metadata"].setdefault("deletionTimestamp", step.get("at", "NOW-1s"))
+        return objects
+    return []
+
+
+_STEPS: Final = {
+    "run": _run,
+    "set": _set,
+    "remove": _remove,
+    "edit": _edit,
+    "lose": _lose,
+    "certify": _certify,
+    "finish jobs": _finish_jobs,
+    "delete": _delete,
+}

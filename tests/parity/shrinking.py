@@ -1,0 +1,63 @@
+"""Makes a case small: takes parts of it away while it still shows what it was found for."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+import msgspec
+
+from common.api.opaque import Json
+from parity.cases import Case
+
+MOST: Final = 250
+"""Attempts; each runs both operators."""
+_KEPT: Final = {"apiVersion", "kind", "name", "namespace", "uid", "containers", "groupName", "generation", "do"}
+"""Fields without which there is no case."""
+Place = tuple[str | int, ...]
+
+
+def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
+    """Return a smaller case of which `shows` is still true."""
+    attempts, is_smaller = 0, True
+    while is_smaller and attempts < MOST:
+        is_smaller = False
+        for place in [*_places(msgspec.to_builtins(case))]:
+            smaller = _without(case, place)
+            if smaller is not None and attempts < MOST:
+                attempts += 1
+                if shows(smaller):
+                    case, is_smaller = smaller, True
+    return case
+
+
+def _places(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Yield what may be taken away, the largest first; the end of a list before its beginning."""
+    if isinstance(value, dict):
+        fields = cast("Json", value)
+        for key in sorted(fields, key=lambda key: -len(msgspec.json.encode(fields[key]))):
+            if key == "gates":
+                continue
+            if key in _KEPT:
+                yield from _places(fields[key], (*place, key))
+                continue
+            yield (*place, key)
+            yield from _places(fields[key], (*place, key))
+    elif isinstance(value, list):
+        for number in reversed(range(len(cast("list[Any]", value)))):
+            yield (*place, number)
+            yield from _places(value[number], (*place, number))
+
+
+def _without(case: Case, place: Place) -> Case | None:
+    """Return the case without a part; None for one that no case is without."""
+    body = copy.deepcopy(msgspec.to_builtins(case))
+    at: Any = body
+    try:
+        for key in place[:-1]:
+            at = at[key]
+        del at[place[-1]]
+        found = msgspec.convert(body, Case)
+    except (KeyError, IndexError, TypeError, msgspec.ValidationError):  # it went with a larger part
+        return None
+    is_whole = found.service is not None or any(each["kind"] == "RayCluster" for each in found.objects)
+    return found if is_whole and found != case else None

@@ -81,8 +81,7 @@ def query(step: Step, gate: PrometheusGate) -> str:
 
 def read(answer: Answer) -> float:
     """Return the value of an answer; `Unavailable` for what is none. Of a body nothing but the error of Prometheus is repeated, bounded."""
-    hint = "; redirects are not followed" if answer.status in range(300, 400) else ""
-    no_answer = f"answered status {answer.status}{hint}" if answer.status != OK else "did not answer as Prometheus does"
+    no_answer = answer.shown_status if answer.status != OK else "did not answer as Prometheus does"
     if untrusted.is_too_deep(answer.body):
         raise errors.Unavailable(no_answer)
     try:

@@ -118,6 +118,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     retry_after: str = ""
 
+    @property
+    def shown_status(self) -> str:
+        """Return what messages state of an answer with another status than 200."""
+        hint = "; redirects are not followed" if self.status in range(300, 400) else ""
+        return f"answered status {self.status}{hint}"
+
 
 def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     service: RayService,
@@ -185,8 +191,7 @@ def question(step: Step, gate: WebhookGate) -> bytes:
 def read(answer: Answer) -> Reply:
     """Return what a server answered; `Unavailable` for what is no answer to the question. No message repeats a body that is none."""
     if answer.status != OK:
-        hint = "; redirects are not followed" if answer.status in range(300, 400) else ""
-        raise errors.Unavailable(f"answered status {answer.status}{hint}")
+        raise errors.Unavailable(answer.shown_status)
     legal = f'{{"result": "{"|".join(_RESULTS)}", "text": "..."}}'
     if untrusted.is_too_deep(answer.body):
         raise errors.Unavailable(f"did not answer {legal}: the JSON is nested too deep")

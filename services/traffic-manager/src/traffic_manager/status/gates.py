@@ -15,7 +15,8 @@ from msgspec import UNSET
 
 from common import untrusted
 from common.upgrade import verdicts
-from common.upgrade.gate_record import LONGEST_NAME, LONGEST_TEXT, MOST_GATES, Current, Figures, State, Verdict
+from common.upgrade.gate_record import LONGEST_NAME, LONGEST_TEXT, Current, Figures, State, Verdict
+from common.upgrade.gate_types import MOST_GATES
 from common.upgrade.gates import Outcome, Result
 
 MOST_OFTEN: Final = timedelta(seconds=15)

@@ -159,7 +159,10 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
             observed, is_wanted=decision.step is Step.KEEP and decision.rollback is None and bool(names.pending)
         ),
         *switch.actions,
-        *upgrade_events.before(observed, names, status, now=now),
+        *upgrade_events.past_verdicts(observed),
+        *upgrade_events.steps(observed, now=now),
+        *upgrade_events.present_verdicts(observed),
+        *upgrade_events.ended(observed, names, status, now=now),
     )
     after = (
         *upgrade_events.after(observed, names, status, now=now),

@@ -32,13 +32,11 @@ from service_reconciler.status import compute
 from service_reconciler.status.conditions import is_timed_out
 
 
-def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Yield what cannot be observed any more once a status with these names is written."""
-    is_over = is_timed_out(status.conditions)
-    yield from past_verdicts(observed)
-    yield from steps(observed, now=now)
-    yield from present_verdicts(observed)
-    yield from _failed(observed, status, now=now) if is_over else _unmade(observed, names, status, now=now)
+def ended(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
+    """Return the end of an upgrade that cannot be observed any more once a status with these names is written."""
+    if is_timed_out(status.conditions):
+        return _failed(observed, status, now=now)
+    return _unmade(observed, names, status, now=now)
 
 
 def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:

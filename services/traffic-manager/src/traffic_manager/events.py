@@ -2,10 +2,11 @@
 
 from enum import StrEnum
 
-from common.api.event import normal, warning
+from common.api.event import Event, normal, warning
 from common.api.meta import ObjectMeta
 from common.kube.resources import GATEWAY
 from common.runtime.actions import ActionEvents, Report
+from traffic_manager.migration.state import Split
 
 
 class EventReason(StrEnum):
@@ -31,6 +32,12 @@ def created(kind: str, where: str) -> ActionEvents:
     what = f"{kind} for RayService {where}"
     refused = Report("Create", kind, what if kind == GATEWAY.kind else f"the {what}")
     return ActionEvents(success=Report("Create", kind, what).of().success, failure=refused.of().failure)
+
+
+def traffic_shifted(active: str, pending: str, split: Split) -> Event:
+    """Return the event of weights that move between two clusters."""
+    note = f"{active} gets {split.active} and {pending} {split.pending} percent: {split.note}"
+    return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
 
 
 def capacity_sent(cluster: ObjectMeta) -> ActionEvents:

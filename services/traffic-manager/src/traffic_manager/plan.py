@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common.api.event import normal, warning
+from common.api.event import warning
 from common.kube.resources import SERVICE
 from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status
@@ -22,12 +22,12 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
-from traffic_manager import options, routing, serving, side_routes
+from traffic_manager import events, options, routing, serving, side_routes
 from traffic_manager.events import EventReason
 from traffic_manager.migration import progression as progressions
 from traffic_manager.migration import step, weights
 from traffic_manager.migration.progression import Judgement, Progression
-from traffic_manager.migration.state import Direction, Migration, Side
+from traffic_manager.migration.state import Direction, Migration, Side, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.serving import BACKENDS, MoveCapacity
@@ -232,20 +232,29 @@ def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
     """Return what takes traffic away from a cluster of an upgrade that is observed not to carry it, and nothing else."""
     if observed.pair is None or not observed.is_incremental:
         return ()
-    found = _upgrade(observed, observed.pair, now=now)
-    guarded = step.guard(found.migration, found.policy)
-    return () if guarded is None or guarded.weights is None else _stepped(observed, found, guarded, now=now)
+    return _upgrading(observed, observed.pair, now=now, sheds_only=True).actions
 
 
-def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> Plan[Action]:
+def _upgrading(
+    observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime, sheds_only: bool = False
+) -> Plan[Action]:
     found = _upgrade(observed, views, now=now)
     m, policy, (active, pending) = found.migration, found.policy, views
     is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
-    guarded = step.guard(m, policy)
-    if guarded is not None and guarded.weights is not None:  # nothing that may take its time comes before
-        acts = _stepped(observed, found, guarded, now=now)
-        if acts:
-            return Plan(actions=acts, requeue_at=soon, note=guarded.note)
+    is_decided = observed.is_spec_observed and not sheds_only
+    next_step = step.decide(m, policy, now=now) if is_decided else step.guard(m, policy) or step.HOLD
+    actions: tuple[Action, ...] = ()
+    if (split := next_step.weights) is not None:
+        actions = routing.writes(
+            observed, _reweighed(found, next_step, split, now=now), views, now=now, judged=found.judged
+        )
+        if actions:
+            shifted = EmitEvent(event=events.traffic_shifted(active.name, pending.name, split))
+            actions = (*side_routes.mirror(observed, 0), *actions, shifted)
+    elif (split := next_step.capacities) is not None and not sheds_only:
+        actions = _resized(observed, found, split, now=now)
+    if sheds_only or (next_step.is_shed and actions):  # nothing that may take its time comes before
+        return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.stranded(m)
     stranded = () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
     routed = routing.writes(observed, found.shares, views, now=now, judged=found.judged)
@@ -256,8 +265,6 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     if routed or sent:
         note = "the route and the Serve configs come first"
         return Plan(actions=(*stranded, *routed, *sent, *beside), requeue_at=soon, note=note)
-    next_step = step.decide(m, policy, now=now) if observed.is_spec_observed else guarded or step.HOLD
-    actions = _stepped(observed, found, next_step, now=now)
     if not actions and not is_frozen and not policy.may_progress:
         note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
         actions = (EmitEvent(event=warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)),)
@@ -265,6 +272,17 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
         actions = routing.writes(observed, found.shares, views, now=now, judged=found.judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
     return Plan(actions=(*stranded, *actions, *beside), requeue_at=requeue_at, note=next_step.note)
+
+
+def _reweighed(found: _Upgrade, next_step: step.Step, split: Split, *, now: datetime) -> dict[str, Share]:
+    """Return the shares of both clusters after a step that moves weights."""
+    is_followed, is_shed = found.migration.lag is None, next_step.is_shed
+    return {
+        view.name: traffic_record.weighed(
+            found.shares[view.name], weight, now=now, is_followed=is_followed, is_shed=is_shed
+        )
+        for view, weight in zip(found.views, (split.active, split.pending), strict=True)
+    }
 
 
 def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
@@ -326,23 +344,9 @@ def _next_poll(
     return min(each for each in moments if each > now)
 
 
-def _stepped(observed: Observed, found: _Upgrade, next_step: step.Step, *, now: datetime) -> tuple[Action, ...]:
-    """Return the writes of one step."""
+def _resized(observed: Observed, found: _Upgrade, split: Split, *, now: datetime) -> tuple[Action, ...]:
+    """Return the writes of a step that moves capacities."""
     (active, pending), shares = found.views, found.shares
-    if (split := next_step.weights) is not None:
-        is_followed, is_shed = found.migration.lag is None, next_step.is_shed
-        moved = {
-            view.name: traffic_record.weighed(
-                shares[view.name], weight, now=now, is_followed=is_followed, is_shed=is_shed
-            )
-            for view, weight in ((active, split.active), (pending, split.pending))
-        }
-        routed = routing.writes(observed, moved, found.views, now=now, judged=found.judged)
-        note = f"{active.name} gets {split.active} and {pending.name} {split.pending} percent: {split.note}"
-        shifted = EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))
-        return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
-    if (split := next_step.capacities) is None:
-        return ()
     wanted = [(pending, split.pending), (active, split.active)]
     changed = [(view, capacity) for view, capacity in wanted if capacity != shares[view.name].capacity]
     clusters = {view.name: msgspec.structs.replace(shares[view.name], capacity=each) for view, each in wanted[::-1]}

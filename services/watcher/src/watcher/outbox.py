@@ -57,8 +57,8 @@ class Outbox:
         """For each subject that waits or is on its way, the number of its newest put."""
         self._busy: set[str] = set()
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._deferred: set[str] = set()
-        """Subjects with a state that waits for a newer one, and for no worker."""
+        self._deferred: dict[str, asyncio.TimerHandle] = {}
+        """Subjects with a state that waits for a newer one, and for no worker; each with the end of its wait."""
         self._puts = 0
         self._run = token_hex(4)
         """Part of each message's id: an object that returns to a subject in the same version is no repetition."""
@@ -103,24 +103,24 @@ class Outbox:
             return
         self._puts += 1
         self._tickets[subject] = self._puts
-        is_deferred = subject not in self._next and subject not in self._busy
+        is_at_rest = subject not in self._next and subject not in self._busy
         self._next[subject] = _Put(message, self._puts, tracing.now())
-        if is_deferred:
-            self._deferred.add(subject)
-        if not wait:
-            self._enqueue(subject)
-        elif is_deferred:
-            asyncio.get_running_loop().call_later(wait, self._enqueue, subject)
+        timer = None if wait else self._deferred.pop(subject, None)
+        if timer is not None:
+            timer.cancel()
+        if is_at_rest and wait:
+            self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._waited, subject)
+        elif is_at_rest or timer is not None:
+            self._queue.put_nowait(subject)
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
             traceparent = messages.traceparent_of(message)
             tracing.root("watch", traceparent, received, object=about, version=message.version)
 
-    def _enqueue(self, subject: str) -> None:
-        """Hand a subject to the workers, unless they have it already."""
-        if subject in self._deferred:
-            self._deferred.remove(subject)
-            self._queue.put_nowait(subject)
+    def _waited(self, subject: str) -> None:
+        """Hand a subject to the workers once its wait is over."""
+        del self._deferred[subject]
+        self._queue.put_nowait(subject)
 
     async def flush(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""

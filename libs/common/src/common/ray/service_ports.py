@@ -1,9 +1,9 @@
-"""What Services lead to: ports of a head's first container (spec rayservice §10.1, §10.2), and ready pods (§11.4; acceptance 76)."""
+"""What Services of a head are, and what they lead to: ports of a head's first container (spec rayservice §10.1, §10.2), and ready pods (§11.4; acceptance 76)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from common import pod_json, ports
+from common import labels, names, pod_json, ports
 from common.api.core import Endpoint, EndpointSlice, ObjectReference
 from common.api.opaque import Body, Json
 
@@ -23,6 +23,34 @@ def of_head(config: Json) -> dict[str, int]:
     if not declared:
         return dict(ports.HEAD_DEFAULTS)
     return {each.get("name") or f"{each['containerPort']}-port": each["containerPort"] for each in declared}
+
+
+def head_selector(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
+    """Return what selects the head pod of a cluster, with the name of its application."""
+    return {
+        labels.CLUSTER: cluster,
+        labels.NODE_TYPE: labels.HEAD,
+        labels.IDENTIFIER: names.checked_label(f"{cluster}-{labels.HEAD}"),
+        labels.APP_NAME: app,
+        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
+    }
+
+
+def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -> Body:
+    """Return the spec of a Service of a head: the user's own with this selector, and our ports after theirs.
+
+    Without one of the user's it has no address of its own, unless `has_cluster_ip` or its type asks for one.
+    """
+    group = head_group(config)
+    own = pod_json.body(pod_json.body(group, "headService"), "spec")
+    numbers = {"metrics": ports.METRICS, **of_head(config)}
+    entries = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
+    spec: Body = {**own, "selector": selector, "ports": [*pod_json.bodies(own, "ports"), *entries]}
+    if kind := pod_json.text(own, "type") or pod_json.text(group, "serviceType"):
+        spec["type"] = kind
+    if group.get("headService") is None and kind in {"", "ClusterIP"} and not has_cluster_ip:
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return spec
 
 
 def of_serve(config: Json) -> list[Body]:

@@ -7,7 +7,7 @@ Behaviour: spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner
-from common import labels, names, pod_json, ports
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SERVICE
@@ -22,30 +22,17 @@ def head_name(cluster: RayCluster) -> str:
 
 def head_list_labels(cluster: RayCluster) -> dict[str, str]:
     """Return the labels by which the head Service is found again, whatever the template has."""
-    return {
-        labels.CLUSTER: cluster.metadata.name,
-        labels.NODE_TYPE: labels.HEAD,
-        labels.IDENTIFIER: names.checked_label(f"{cluster.metadata.name}-{labels.HEAD}"),
-    }
+    selector = service_ports.head_selector(cluster.metadata.name)
+    return {label: selector[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)}
 
 
 def build_head(cluster: RayCluster, config: Config) -> Body:
     """Build the head Service; of the user's own one all is kept but name, selector, labels and owner, and our ports follow its ports."""
-    group, given = cluster.spec.head_group_spec, cluster.spec.head_group_spec.head_service or {}
-    metadata, own = pod_json.body(given, "metadata"), pod_json.body(given, "spec")
-    of_pod = pod_json.mapping(pod_json.body(group.template, "metadata"), "labels")
-    selector = {
-        **head_list_labels(cluster),
-        labels.APP_NAME: of_pod.get(labels.APP_NAME, labels.KUBERAY),
-        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
-    }
-    numbers = {"metrics": ports.METRICS, **service_ports.of_head(cluster.raw_spec)}
-    entries = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
-    spec: Body = {**own, "selector": selector, "ports": [*pod_json.bodies(own, "ports"), *entries]}
-    if kind := pod_json.text(own, "type") or group.service_type:
-        spec["type"] = kind
-    if group.head_service is None and kind in {"", "ClusterIP"} and not config.head_service_has_cluster_ip:
-        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    given, template = cluster.spec.head_group_spec.head_service or {}, cluster.spec.head_group_spec.template
+    of_pod = pod_json.mapping(pod_json.body(template, "metadata"), "labels")
+    selector = service_ports.head_selector(cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY))
+    spec = service_ports.head_spec(cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip)
+    metadata = pod_json.body(given, "metadata")
     marks = pod_json.mapping(metadata, "labels") | selector
     annotations = pod_json.mapping(metadata, "annotations") | (cluster.spec.head_service_annotations or {})
     built = owner.child(cluster, SERVICE, name=head_name(cluster), labels=marks, annotations=annotations, spec=spec)

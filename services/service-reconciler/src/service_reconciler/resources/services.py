@@ -6,7 +6,7 @@
 
 from typing import cast
 
-from common import labels, names, ports
+from common import labels, names, pod_json
 from common.api.core import Service
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
@@ -16,24 +16,8 @@ from common.ray import owner, service_ports
 
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
     """Return the Service that selects a cluster's head; `config` is that cluster's spec."""
-    group, name = service_ports.head_group(config), service.metadata.name
-    template: Json = group.get("headService") or {}
-    given: Json = template.get("spec") or {}
-    kind: str = given.get("type") or group.get("serviceType") or ""
-    numbers = {"metrics": ports.METRICS, **service_ports.of_head(config)}
-    ours = [{"name": key, "port": number, "appProtocol": "tcp"} for key, number in sorted(numbers.items())]
-    selector = {
-        labels.CLUSTER: cluster,
-        labels.NODE_TYPE: labels.HEAD,
-        labels.IDENTIFIER: names.checked_label(f"{cluster}-head"),
-        labels.APP_NAME: labels.KUBERAY,
-        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
-    }
-    spec: Json = {**given, "selector": selector, "ports": [*cast("list[Json]", given.get("ports") or []), *ours]}
-    if kind:
-        spec["type"] = kind
-    if not template and kind in {"", "ClusterIP"} and not has_cluster_ip:
-        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    template, name = pod_json.body(service_ports.head_group(config), "headService"), service.metadata.name
+    spec = service_ports.head_spec(config, service_ports.head_selector(cluster), has_cluster_ip=has_cluster_ip)
     own = {labels.NODE_TYPE: labels.HEAD, labels.IDENTIFIER: names.checked_label(f"{name}-head")}
     return _service(service, names.head_service(name), template, {**owner.marks(name), **own}, spec)
 

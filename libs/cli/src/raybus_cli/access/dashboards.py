@@ -14,7 +14,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import SERVICE
 from common.ray import cluster_traits as traits
 from common.ray.dashboard import Target
-from common.ray.dashboard_token import ACCOUNT, Tokens, secret_name
+from common.ray.dashboard_token import ACCOUNT, Tokens
 from common.ray.view import dashboard_service, foreign_service
 
 
@@ -40,4 +40,4 @@ def _needed_right(cluster: RayCluster) -> str:
     namespace = cluster.metadata.namespace
     if traits.has_kubernetes_auth(cluster):
         return f"you need the right to create serviceaccounts/token of {ACCOUNT} in namespace {namespace}"
-    return f"you need the right to get Secret {secret_name(cluster)} in namespace {namespace}"
+    return f"you need the right to get Secret {traits.token_secret(cluster)} in namespace {namespace}"

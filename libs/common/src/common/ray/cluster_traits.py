@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from common import labels, pod_json, ports
+from common import labels, names, pod_json, ports
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
@@ -100,6 +100,12 @@ def has_token_auth(cluster: RayCluster) -> bool:
     """Return whether Ray's processes ask one another for a token."""
     options = cluster.spec.auth_options
     return options is not None and options.mode == "token"
+
+
+def token_secret(cluster: RayCluster) -> str:
+    """Return the name of the Secret with a cluster's token: the user's own, or ours."""
+    options = cluster.spec.auth_options
+    return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
 
 
 def has_kubernetes_auth(cluster: RayCluster) -> bool:

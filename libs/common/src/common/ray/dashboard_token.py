@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from common import errors, names
+from common import errors
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
@@ -108,7 +108,7 @@ class Tokens:
         return new.text
 
     async def _stored(self, cluster: RayCluster) -> _Kept:
-        name = secret_name(cluster)
+        name = traits.token_secret(cluster)
         where = f"{cluster.metadata.namespace}/{name}"
         if (problem := illegal_name(SECRET, name)) is not None:
             raise errors.Unauthenticated(f"authOptions.secretName is not the name of a Secret: {problem}")
@@ -141,12 +141,6 @@ class Tokens:
         return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * issued.life.total_seconds())
 
 
-def secret_name(cluster: RayCluster) -> str:
-    """Return the name of the Secret with a cluster's token."""
-    options = cluster.spec.auth_options
-    return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
-
-
 def remedy(cluster: RayCluster) -> str:
     """Return what makes a dashboard accept us that has refused our newest token."""
     namespace = cluster.metadata.namespace
@@ -157,9 +151,7 @@ def remedy(cluster: RayCluster) -> str:
             f"grant ServiceAccount {namespace}/{ACCOUNT} the verb ray:write on rayclusters.ray.io, and that of the head "
             "the ClusterRole system:auth-delegator"
         )
-    return (
-        f"Ray read Secret {namespace}/{secret_name(cluster)} when its pods started: restart them after a change of it"
-    )
+    return f"Ray read Secret {namespace}/{traits.token_secret(cluster)} when its pods started: restart them after a change of it"
 
 
 def _place(cluster: RayCluster) -> str:

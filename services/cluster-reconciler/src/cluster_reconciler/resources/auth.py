@@ -7,7 +7,7 @@ from typing import Final
 
 from cluster_reconciler.resources import owner
 from cluster_reconciler.resources.node import WAIT_GCS_READY
-from common import names, pod_json
+from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SECRET
@@ -19,12 +19,6 @@ MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"
 KEY: Final = "auth_token"
 
 
-def secret_name(cluster: RayCluster) -> str:
-    """Return the Secret's name: the user's own, or ours."""
-    options = cluster.spec.auth_options
-    return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
-
-
 def secret(cluster: RayCluster, *, token: str) -> Body | None:
     """Build the Secret around a token, which the caller draws: base64 of 32 random bytes; None where we make no token.
 
@@ -33,7 +27,7 @@ def secret(cluster: RayCluster, *, token: str) -> Body | None:
     options = cluster.spec.auth_options
     if options is None or options.mode == "disabled" or options.secret_name or traits.has_kubernetes_auth(cluster):
         return None
-    return owner.child(cluster, SECRET, name=secret_name(cluster), stringData={KEY: token})
+    return owner.child(cluster, SECRET, name=traits.token_secret(cluster), stringData={KEY: token})
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:
@@ -42,7 +36,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
         return
     pod_json.add_missing_env(container, literal("RAY_AUTH_MODE", "token"))
     if not traits.has_kubernetes_auth(cluster):
-        key = {"name": secret_name(cluster), "key": KEY}
+        key = {"name": traits.token_secret(cluster), "key": KEY}
         pod_json.add_missing_env(container, {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": key}})
         return
     pod_json.add_missing_env(container, literal("RAY_ENABLE_K8S_TOKEN_AUTH", "true"))

@@ -1,5 +1,6 @@
 """`.importlinter` leaves no module out: one that no layer names fails `make lint`, and so does an import of a layer above."""
 
+import importlib
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ EFFECTS: Final = {
     "traffic_manager": "__main__ execute metrics observe windows wiring",
 }
 """Service to its modules that read, write, wait or log; every other one decides."""
+ROLES: Final = ["actions", "events", "execute", "metrics", "observe", "observed", "plan", "resources", "status", "wiring"]
+"""The modules and packages that a reader of one reconciler finds in the two others, each with the same task."""
 
 
 class Copy:
@@ -104,6 +107,13 @@ def test_every_module_of_a_service_that_does_not_read_or_write_is_held_to_purity
     listed = _configuration()["importlinter:contract:pure"]["source_modules"].split()
     pure = {name.removeprefix(f"{package}.") for name in listed if name.startswith(f"{package}.")}
     assert modules - pure - {"__init__"} == set(EFFECTS[package].split())
+
+
+@pytest.mark.parametrize("package", ["cluster_reconciler", "service_reconciler", "traffic_manager"])
+def test_the_reconcilers_have_the_same_modules(package: str) -> None:
+    found = {path.stem for path in SOURCES[package].iterdir()}
+    assert set(ROLES) <= found
+    assert callable(importlib.import_module(f"{package}.plan").make_plan)
 
 
 @pytest.mark.parametrize("package", sorted(LAYERED))

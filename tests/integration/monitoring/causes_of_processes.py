@@ -32,14 +32,14 @@ UNLUCKY: Final = "unlucky"
 BUG: Final = f"""\
 import cluster_reconciler.plan as plan
 
-right = plan.make
+right = plan.make_plan
 
-def make(observed, *arguments, **more):
+def make_plan(observed, *arguments, **more):
     if observed.cluster.metadata.name == "{UNLUCKY}":
         raise ZeroDivisionError("planted by a test")
     return right(observed, *arguments, **more)
 
-plan.make = make
+plan.make_plan = make_plan
 """
 """What Python runs before it starts the service (sitecustomize)."""
 LATER: Final = """\

@@ -74,7 +74,7 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
         ),
         reconciler=Reconciler(
             partial(observe.observe, io=ports),
-            plan.make,
+            plan.make_plan,
             partial(execute.execute, io=ports, executor=executor),
             recheck=partial(observe.recheck, io=ports),
         ),

@@ -14,10 +14,10 @@ from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from traffic_manager import metrics
+from traffic_manager.actions import MoveCapacity
 from traffic_manager.events import EventReason
 from traffic_manager.observe import Observer
 from traffic_manager.observed import Observed
-from traffic_manager.serving import MoveCapacity
 
 MISSING = (
     "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in steps: "

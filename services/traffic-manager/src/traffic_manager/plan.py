@@ -23,6 +23,7 @@ from common.upgrade import traffic_record as records
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager import events, options, routing, serving, side_routes
+from traffic_manager.actions import BACKENDS, MoveCapacity
 from traffic_manager.events import EventReason
 from traffic_manager.migration import progression as progressions
 from traffic_manager.migration import step, weights
@@ -30,7 +31,6 @@ from traffic_manager.migration.progression import Judgement, Progression
 from traffic_manager.migration.state import Direction, Migration, Side, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
-from traffic_manager.serving import BACKENDS, MoveCapacity
 from traffic_manager.status import health, traffic_record
 
 MIRRORS_ALL: Final = (

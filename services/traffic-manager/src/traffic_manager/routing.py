@@ -28,7 +28,7 @@ from common.runtime.actions import MAIN, SILENT, Action, ActionEvents, Create, D
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
-from traffic_manager import events, options, serving
+from traffic_manager import actions, events, options
 from traffic_manager.events import EventReason
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
@@ -53,12 +53,12 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     is_known = observed.grpc_route is not None or any(each.name == gateway_api.GRPC_LISTENER for each in listeners)
     port = _grpc_port(observed) if is_known and _wants_grpc(observed) else None
     if have is None:
-        return (_created(GATEWAY, gateway_api.build_gateway(meta, name, port), chain=serving.GATEWAY),)
+        return (_created(GATEWAY, gateway_api.build_gateway(meta, name, port), chain=actions.GATEWAY),)
     patch = gateway_api.corrected_gateway(have, name, port)
     if patch is None or not is_ours(observed, have):
         return ()
     report = _updated(GATEWAY, have, patch)
-    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=serving.GATEWAY),)
+    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=actions.GATEWAY),)
 
 
 def writes(

@@ -2,34 +2,15 @@
 
 While two clusters exist the active one keeps the config that it was given; in a rollback both do. So a third spec's config never
 meets the first spec's image.
-
-Three chains of a plan do not depend on one another: routes with the Services that they send to, and capacities with their record; the
-Gateway; Serve configs. So a Gateway that is refused keeps no cluster from its config, and a config that is refused moves no route.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
 
 from common.ray import submit
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Patch
 from traffic_manager import events
 from traffic_manager.observed import ClusterView, Observed
-
-GATEWAY: Final = "gateway"
-BACKENDS: Final = "backends"
-
-
-class MoveCapacity(Action, frozen=True, kw_only=True):
-    """Send clusters their capacities and, once all of them accepted, write the record."""
-
-    submits: tuple[Submit, ...]
-    record: Patch
-
-    def __str__(self) -> str:
-        sent = ", ".join(f"{each.cluster.metadata.name} {each.capacity}" for each in self.submits)
-        return f"move capacity: {sent or 'only recorded'}"
 
 
 def submissions(

@@ -9,7 +9,7 @@ A user's own route has their Gateway, and no route of ours beside it.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -22,12 +22,10 @@ from common.runtime.actions import Action, Create, Report
 from common.upgrade import weighted_route
 from common.upgrade.policy import Preview
 from traffic_manager import routing
+from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import MATCH, Backend
-
-CHAIN: Final = "side routes"
-"""Nothing else of a plan depends on these writes."""
 
 
 def preview(observed: Observed, wanted: Preview | None) -> Iterator[Action]:
@@ -72,7 +70,7 @@ def removal(observed: Observed) -> tuple[Action, ...]:
 
 def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
     if have is not None and routing.is_ours(observed, have):
-        yield msgspec.structs.replace(routing.deleted(HTTP_ROUTE, have.metadata), chain=CHAIN, is_side=True)
+        yield msgspec.structs.replace(routing.deleted(HTTP_ROUTE, have.metadata), chain=SIDE_ROUTES, is_side=True)
 
 
 def _created(observed: Observed, name: str, rule: Json) -> Create:
@@ -82,7 +80,7 @@ def _created(observed: Observed, name: str, rule: Json) -> Create:
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {meta.namespace}/{name}")
-    return Create(resource=HTTP_ROUTE, body=body, events=report.of(), chain=CHAIN, is_side=True)
+    return Create(resource=HTTP_ROUTE, body=body, events=report.of(), chain=SIDE_ROUTES, is_side=True)
 
 
 def _holds(have: HttpRoute, rule: Json) -> bool:

@@ -13,7 +13,7 @@ CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in actions_of(plan.make(observed, now=observed.now))]
+    return [" ".join(str(action).split()[:2]) for action in actions_of(plan.make_plan(observed, now=observed.now))]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_identity_comes_first_then_services_then_the_head() -> None:
 
 def test_a_plan_made_twice_is_the_same_plan() -> None:
     observed = an_observation(head_services=())
-    assert plan.make(observed, now=observed.now) == plan.make(observed, now=observed.now)
+    assert plan.make_plan(observed, now=observed.now) == plan.make_plan(observed, now=observed.now)
 
 
 def test_the_head_remembers_its_spec() -> None:
-    action = actions_of(plan.make(an_observation(), now=NOW))[0]
+    action = actions_of(plan.make_plan(an_observation(), now=NOW))[0]
     assert isinstance(action, Create)
     annotations: dict[str, str] = action.body["metadata"]["annotations"]
     assert annotations[labels.KUBERAY_VERSION] == CONFIG.version
@@ -76,7 +76,7 @@ def test_serve_service_needs_a_port() -> None:
         "spec": {"containers": [{"name": "r", "image": "i", "ports": [{"name": "gcs", "containerPort": 6379}]}]}
     }
     cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
-    found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), now=NOW)
+    found = plan.make_plan(an_observation(cluster=cluster, head_services=(a_head_service(),)), now=NOW)
     assert str(actions_of(found)[0]) == "refuse FailedToCreateService"
     assert not found.actions[0].is_side
 
@@ -92,7 +92,7 @@ def test_a_volume_is_claimed_after_the_services() -> None:
     absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
     config = Config(gates=frozenset({*CONFIG.gates, Gate.EMBEDDED_STORAGE}))
     observed = an_observation(cluster=cluster, absent=absent, head_services=(), config=config)
-    steps = plan.make(observed, now=NOW).actions
+    steps = plan.make_plan(observed, now=NOW).actions
     made = [[" ".join(str(action).split()[:2]) for action in each.actions] for each in steps]
     assert made[:2] == [["create Service", "refuse FailedToCreateService"], ["create PersistentVolumeClaim"]]
 
@@ -102,7 +102,7 @@ def test_a_warning_names_its_cluster_once() -> None:
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group])
     events = [
         each.event
-        for each in actions_of(plan.make(an_observation(cluster=cluster), now=NOW))
+        for each in actions_of(plan.make_plan(an_observation(cluster=cluster), now=NOW))
         if isinstance(each, EmitEvent)
     ]
     (warning,) = [each for each in events if each.note.startswith("RayCluster spec warning")]

@@ -24,7 +24,7 @@ STAYS_DEAD = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
 
 
 def planned(observed: Observed) -> ClusterPlan:
-    return plan.make(observed, now=observed.now)
+    return plan.make_plan(observed, now=observed.now)
 
 
 def move_of(observed: Observed) -> str:

@@ -31,7 +31,7 @@ def created(decision: GroupDecision) -> list[int]:
 @pytest.mark.acceptance("raycluster", 67)
 def test_a_new_group_gets_whole_replicas() -> None:
     cluster = a_ray_cluster(groups=[a_group(num_of_hosts=2, replicas=2)])
-    made = actions_of(plan.make(an_observation(a_head_pod(), cluster=cluster), now=NOW))
+    made = actions_of(plan.make_plan(an_observation(a_head_pod(), cluster=cluster), now=NOW))
     replicas = [each.replica for each in made if isinstance(each, CreateWorker)]
     assert [(each.index, each.host) for each in replicas] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [len({each.replica_name for each in replicas if each.index == index}) for index in (0, 1)] == [1, 1]

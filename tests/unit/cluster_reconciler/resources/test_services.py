@@ -182,7 +182,7 @@ def test_case_109_no_serve_port() -> None:
 @pytest.mark.parametrize(("value", "is_needed"), [("true", True), ("True", False), ("", False)])
 def test_the_serve_service_is_requested_by_the_exact_value(value: str, *, is_needed: bool) -> None:
     observed = an_observation(cluster=a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value}))
-    planned = map(str, actions_of(plan.make(observed, now=observed.now)))
+    planned = map(str, actions_of(plan.make_plan(observed, now=observed.now)))
     assert ("create Service c-serve-svc" in planned) == is_needed
 
 

@@ -18,7 +18,7 @@ from common.runtime.actions import Action, Annotate, EmitEvent, Patch, Refuse, S
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
 from service_reconciler.actions import Publish
-from traffic_manager.serving import MoveCapacity
+from traffic_manager.actions import MoveCapacity
 
 _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
 """Kinds that an upgrade in progress may change next."""

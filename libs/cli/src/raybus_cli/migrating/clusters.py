@@ -53,7 +53,7 @@ async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Fi
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
     if observed is None:
         return []
-    plan = planning.make(observed, now=observed.now)
+    plan = planning.make_plan(observed, now=observed.now)
     remedy = RECONCILED if _is_reconciled(observed) else UNRECONCILED
     return [*changes.of_cluster(plan, remedy), *_status(observed, plan)]
 

@@ -51,6 +51,7 @@ def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
         pytest.param(a_cluster_config(), True, id="the switch"),
         pytest.param(head_with(serviceType="NodePort"), False, id="a type of its own"),
         pytest.param(head_with(headService={"spec": {"externalName": "x"}}), False, id="the user's own Service"),
+        pytest.param(head_with(headService={}), False, id="the user's own Service, empty"),
     ],
 )
 def test_the_head_service_has_an_address_when(config: Json, has_cluster_ip: bool) -> None:

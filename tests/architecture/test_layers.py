@@ -40,7 +40,18 @@ EFFECTS: Final = {
     "traffic_manager": "__main__ execute metrics observe windows wiring",
 }
 """Service to its modules that read, write, wait or log; every other one decides."""
-ROLES: Final = ["actions", "events", "execute", "metrics", "observe", "observed", "plan", "resources", "status", "wiring"]
+ROLES: Final = [
+    "actions",
+    "events",
+    "execute",
+    "metrics",
+    "observe",
+    "observed",
+    "plan",
+    "resources",
+    "status",
+    "wiring",
+]
 """The modules and packages that a reader of one reconciler finds in the two others, each with the same task."""
 
 

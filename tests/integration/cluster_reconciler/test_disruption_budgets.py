@@ -83,7 +83,7 @@ async def test_a_budget_goes_with_its_cluster_and_is_not_written_at_rest(live: L
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 3, "ready")
     await live.eventually(lambda: _is(live, {"c-head": 0, "c-worker": 1}), "Kubernetes counts the pods")
     before = {name: each["metadata"]["generation"] for name, each in (await budgets(live)).items()}
-    live.app.ports.memories.clear()
+    live.app.observer.memories.clear()
     live.enqueue_all()
     await asyncio.sleep(1)
     assert {name: each["metadata"]["generation"] for name, each in (await budgets(live)).items()} == before

@@ -11,7 +11,6 @@ import pytest
 
 from cluster_reconciler import settings
 from cluster_reconciler.config import Config
-from cluster_reconciler.observe import memory_of
 from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -74,7 +73,7 @@ async def test_the_deployed_rights_are_enough_to_isolate(control_plane: ControlP
         await live.eventually(lambda: has_types(live, "c-workers-g", ["Egress"]), "the mode is followed")
         before = await policies(live)
         assert before["c-workers-g"]["metadata"]["generation"] == 2
-        memory_of(next(iter(live.app.cache.all(RayCluster))), live.app.ports).children.clear()
+        live.app.observer.memory_of(next(iter(live.app.cache.all(RayCluster)))).children.clear()
         live.enqueue_all()
         await asyncio.sleep(0.5)
         assert await policies(live) == before

@@ -168,7 +168,7 @@ class Owner:
         self._is_dead = False
         for (kind, namespace, name), version in self._laws.tombstones.items():
             if (view := wiring.KINDS.get(kind)) is not None:
-                self._app.ports.cache.remove(view, namespace, name, version=version)
+                self._app.observer.cache.remove(view, namespace, name, version=version)
         for (kind, _, _), body in self._kube.objects.items():
             if (obj := _decoded(kind, body)) is not None:
                 self._take((obj, False))
@@ -219,7 +219,7 @@ class Owner:
 
     def _take(self, message: Message) -> None:
         obj, is_gone = message
-        meta, cache = obj.metadata, self._app.ports.cache
+        meta, cache = obj.metadata, self._app.observer.cache
         if is_gone:
             changed = cache.remove(type(obj), meta.namespace, meta.name, version=int(meta.resource_version))
         else:

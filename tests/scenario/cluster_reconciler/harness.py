@@ -129,7 +129,7 @@ class Harness:
             return
         obj = msgspec.json.decode(msgspec.json.encode(body), type=view)
         meta = obj.metadata
-        cache = self.app.ports.cache
+        cache = self.app.observer.cache
         if is_gone:
             changed = cache.remove(view, meta.namespace, meta.name, version=int(meta.resource_version))
         else:

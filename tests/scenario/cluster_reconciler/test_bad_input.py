@@ -243,7 +243,7 @@ async def test_a_stale_finalizer_of_embedded_storage_goes_without_a_job() -> Non
     body["metadata"]["finalizers"] = [labels.GCS_FT_FINALIZER]
     harness.kube.put(RAY_CLUSTER, body)
     await harness.settle()
-    await harness.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
+    await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
     await harness.settle()
     assert ("RayCluster", "ns", "c") not in harness.kube.objects
     assert "create Job c-redis-cleanup" not in harness.kube.writes()
@@ -258,7 +258,7 @@ async def test_an_invalid_spec_blocks_a_fault_tolerant_cluster_until_it_is_corre
     harness.kube.put(
         RAY_CLUSTER, broken | {"spec": good | {"workerGroupSpecs": [a_group(min_replicas=5, max_replicas=1)]}}
     )
-    await harness.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
+    await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
     await harness.pass_time(1000)
     assert ("RayCluster", "ns", "c") in harness.kube.objects
     assert "InvalidRayClusterSpec" in harness.reasons()
@@ -303,7 +303,7 @@ async def test_the_time_to_provision_is_measured_from_the_creation() -> None:
     series = {"name": "c", "namespace": "ns", "uid": harness.cluster().metadata.uid}
     duration = "kuberay_cluster_provisioned_duration_seconds"
     assert harness.registry.get_sample_value(duration, series) == 42
-    await harness.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
+    await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
     await harness.settle()
     assert harness.registry.get_sample_value(duration, series) is None
 

@@ -212,7 +212,7 @@ async def test_two_head_services_are_named_and_no_pod_is_created_until_one_is_le
         "2 head service found [mine other]; delete all but c-head-svc",
     )
     for name in ("mine", "other"):
-        await harness.app.ports.kube.delete(SERVICE, "ns", name)
+        await harness.app.observer.kube.delete(SERVICE, "ns", name)
     await harness.reconcile()
     await harness.settle()
     assert (len(harness.names()), ("Service", "ns", "c-head-svc") in harness.kube.objects) == (4, True)

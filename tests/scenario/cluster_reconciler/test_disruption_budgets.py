@@ -158,9 +158,11 @@ async def test_a_mark_that_a_user_replaces_does_not_keep_the_budgets() -> None:
 
 async def test_what_was_deleted_or_changed_by_hand_comes_back() -> None:
     harness = await a_running_harness(limited())
-    await harness.app.ports.kube.delete(POD_DISRUPTION_BUDGET, NAMESPACE, "c-head")
+    await harness.app.observer.kube.delete(POD_DISRUPTION_BUDGET, NAMESPACE, "c-head")
     changed = harness.kube.all(POD_DISRUPTION_BUDGET, NAMESPACE)[0]
-    await harness.app.ports.kube.replace(POD_DISRUPTION_BUDGET, NAMESPACE, {**changed, "spec": {"maxUnavailable": 1}})
+    await harness.app.observer.kube.replace(
+        POD_DISRUPTION_BUDGET, NAMESPACE, {**changed, "spec": {"maxUnavailable": 1}}
+    )
     await harness.pass_time(300)
     await harness.settle()
     assert least(harness) == {"c-head": 1, "c-worker": 2}
@@ -211,7 +213,7 @@ async def test_a_worker_without_a_replica_blocks_no_other_ones_eviction() -> Non
 async def test_an_evicted_worker_does_not_lower_the_budget_of_the_others() -> None:
     harness = await a_running_harness(limited(4))
     harness.kube.graceful_pods = True
-    await harness.app.ports.kube.delete(POD, NAMESPACE, harness.names("worker")[0])
+    await harness.app.observer.kube.delete(POD, NAMESPACE, harness.names("worker")[0])
     await harness.settle()
     assert least(harness)["c-worker"] == 3
     harness.finish_deletions()

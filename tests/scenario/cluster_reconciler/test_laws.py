@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster_reconciler import plan
+from cluster_reconciler import plan, wiring
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods, workers
@@ -103,7 +103,7 @@ async def test_a_write_without_need_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos()
-    monkeypatch.setattr(plan, "make", always(ClusterPlan(fault="mutated")))
+    monkeypatch.setattr(wiring, "make_plan", always(ClusterPlan(fault="mutated")))
     chaos.owners[0].restart()
     with pytest.raises(AssertionError, match="no rest after"):
         await chaos.come_to_rest()

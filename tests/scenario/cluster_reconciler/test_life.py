@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.observe import memory_of
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -76,7 +75,7 @@ async def test_workers_follow_replicas_within_their_limits(replicas: int, pods: 
 async def test_new_workers_take_the_smallest_free_indexes() -> None:
     harness = await a_running_harness()
     second = next(p for p in harness.pods("worker") if p["metadata"]["labels"][labels.REPLICA_INDEX] == "1")
-    await harness.app.ports.kube.delete(POD, "ns", second["metadata"]["name"])
+    await harness.app.observer.kube.delete(POD, "ns", second["metadata"]["name"])
     await harness.settle()
     assert sorted(p["metadata"]["labels"][labels.REPLICA_INDEX] for p in harness.pods("worker")) == ["0", "1", "2"]
 
@@ -307,7 +306,7 @@ async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(cr
     harness.start()
     harness.is_deaf = False
     harness.deliver("RayCluster", other["RayCluster", "ns", "c"])
-    memory_of(harness.cluster(), harness.app.ports).has_listed_pods = True
+    harness.app.observer.memory_of(harness.cluster()).has_listed_pods = True
     for _ in range(crash_after):
         await harness.reconcile()
     assert harness.names() == created
@@ -336,7 +335,7 @@ async def test_a_pod_is_not_created_twice_when_the_answer_was_lost() -> None:
 @pytest.mark.acceptance("raycluster", 27)
 async def test_a_deleted_cluster_is_left_to_the_garbage_collector() -> None:
     harness = await a_running_harness()
-    await harness.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
+    await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
     await harness.settle()
     assert harness.kube.writes() == ["delete RayCluster c"]
     assert harness.names() == []
@@ -358,8 +357,8 @@ async def test_two_heads_are_an_error_that_names_them() -> None:
 async def test_a_head_that_was_provisioned_stays_dead_when_configured_so() -> None:
     annotations = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
     harness = await a_running_harness(a_ray_cluster(annotations=annotations))
-    await harness.app.ports.kube.delete(POD, "ns", harness.names("head")[0])
-    await harness.app.ports.kube.delete(POD, "ns", harness.names("worker")[0])
+    await harness.app.observer.kube.delete(POD, "ns", harness.names("head")[0])
+    await harness.app.observer.kube.delete(POD, "ns", harness.names("worker")[0])
     await harness.settle()
     assert harness.names("head") == []
     assert len(harness.names("worker")) == 2
@@ -465,7 +464,7 @@ async def test_multi_host_replicas_live_and_die_together() -> None:
     await harness.settle()
     assert len(harness.names("worker")) == 8
     assert len(set(before) & set(harness.names("worker"))) == 4
-    await harness.app.ports.kube.delete(POD, "ns", harness.names("worker")[0])
+    await harness.app.observer.kube.delete(POD, "ns", harness.names("worker")[0])
     await harness.settle()
     assert len(harness.names("worker")) == 8
     harness.apply(a_ray_cluster(groups=[a_group(replicas=1, num_of_hosts=4)]))

@@ -184,7 +184,7 @@ async def test_the_certificates_follow_the_pods_and_new_pods_await_them() -> Non
 
 async def test_the_certificates_are_read_again_before_a_pod_is_made() -> None:
     harness = await running()
-    await harness.app.ports.kube.delete(SECRET, NAMESPACE, "ray-worker-secret-c")
+    await harness.app.observer.kube.delete(SECRET, NAMESPACE, "ray-worker-secret-c")
     harness.apply(secured(groups=[a_group(replicas=5)]))
     await harness.settle()
     assert len(harness.names("worker")) == 3
@@ -240,7 +240,7 @@ async def test_secrets_belong_to_their_certificates_and_no_key_is_written_or_kep
         reference = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "name": name, "uid": uid}
         assert of(harness, secret, SECRET)["metadata"]["ownerReferences"] == [reference]
         assert set(of(harness, secret, SECRET)["data"].values()) == {"c2VjcmV0"}
-    (memory,) = harness.app.ports.memories.values()
+    (memory,) = harness.app.observer.memories.values()
     assert "c2VjcmV0" not in str(memory)
 
 
@@ -253,10 +253,10 @@ async def test_a_secret_that_cert_manager_did_not_write_for_it_is_left_alone() -
 
 async def test_what_was_deleted_or_changed_by_hand_comes_back() -> None:
     harness = await running()
-    await harness.app.ports.kube.delete(ISSUER, NAMESPACE, "ray-ca-issuer-c")
+    await harness.app.observer.kube.delete(ISSUER, NAMESPACE, "ray-ca-issuer-c")
     leaf = of(harness, LEAVES[0])
     meta: Body = {**leaf["metadata"], "labels": {}}
-    await harness.app.ports.kube.replace(
+    await harness.app.observer.kube.replace(
         CERTIFICATE, NAMESPACE, {**leaf, "metadata": meta, "spec": {**leaf["spec"], "dnsNames": []}}
     )
     await harness.pass_time(300)
@@ -291,7 +291,7 @@ async def test_what_a_deleted_cluster_of_the_name_left_behind_is_waited_for() ->
     await harness.settle()
     assert harness.names() == []
     assert "waiting until it is gone" in str(harness.errors[0])
-    await harness.app.ports.kube.delete(CERTIFICATE, NAMESPACE, LEAVES[0])
+    await harness.app.observer.kube.delete(CERTIFICATE, NAMESPACE, LEAVES[0])
     await harness.pass_time(1)
     await harness.reconcile()
     certify(harness)
@@ -377,7 +377,7 @@ async def test_with_tls_withdrawn_the_cluster_starts_and_its_certificates_stay()
 
 async def test_a_deleted_cluster_takes_its_certificates_along() -> None:
     harness = await running()
-    await harness.app.ports.kube.delete(RAY_CLUSTER, NAMESPACE, "c")
+    await harness.app.observer.kube.delete(RAY_CLUSTER, NAMESPACE, "c")
     await harness.settle()
     assert not [key for key in harness.kube.objects if key[0] in {*CERT_MANAGER, "Secret", "Pod"}]
 

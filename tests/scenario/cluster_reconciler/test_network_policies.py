@@ -68,9 +68,9 @@ async def test_without_the_field_all_of_them_go() -> None:
 async def test_what_was_deleted_or_changed_by_hand_comes_back() -> None:
     harness = await a_running_harness(isolated(), ON)
     await harness.pass_time(300)
-    await harness.app.ports.kube.delete(NETWORK_POLICY, NAMESPACE, "c-workers-g")
+    await harness.app.observer.kube.delete(NETWORK_POLICY, NAMESPACE, "c-workers-g")
     changed = policies(harness)["c-head"]
-    await harness.app.ports.kube.replace(NETWORK_POLICY, NAMESPACE, {**changed, "spec": {}})
+    await harness.app.observer.kube.replace(NETWORK_POLICY, NAMESPACE, {**changed, "spec": {}})
     await harness.pass_time(300)
     assert policies(harness)["c-head"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert "c-workers-g" in policies(harness)

@@ -22,7 +22,7 @@ async def a_dying_harness(**fields: Any) -> Harness:
     """Return a harness with a deleted cluster and its pods Terminating."""
     harness = await a_running_harness(a_tolerant_cluster(**fields))
     harness.kube.graceful_pods = True
-    await harness.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
+    await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
     await harness.settle()
     return harness
 

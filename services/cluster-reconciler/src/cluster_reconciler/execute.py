@@ -8,7 +8,6 @@ them; what is complete, or got worse, is written at once.
 import asyncio
 from collections.abc import Awaitable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,7 +15,7 @@ import structlog
 
 from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Ports, from_state, keep_pods, memory_of, selector
+from cluster_reconciler.observe import Memory, Observer, selector
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
@@ -51,75 +50,127 @@ GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
 
 
-async def execute(observed: Observed, plan: ClusterPlan, io: Ports, executor: Executor[Observed]) -> Executed:
-    """Execute a plan, then bring the status up to date; return when to reconcile again.
+class StatusPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The status to write, if it differs, when to reconcile again, and why no status can be computed."""
 
-    Raises:
-        RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
-    """
-    actions = [each for some in plan.actions for each in some.actions]
-    executed = await executor.execute(observed, plan)
-    changes_children = any(
-        isinstance(each, Replace | Delete) and each.resource not in pki.KINDS and not is_of_pod(each)
-        for each in actions
-    )
-    if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
-        memory_of(observed.cluster, io).children.clear()
-    if not plan.is_submitted:
-        memory_of(observed.cluster, io).forget(observed.found.keys() & batch.COMPARED)
-    _log(executed, list(map(str, actions)), plan.note)
-    meta, now = observed.cluster.metadata, observed.now
-    cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
-    status, written = StatusPlan(), Executed()
-    if cluster is not None:
-        observed = msgspec.structs.replace(observed, cluster=cluster)
-        status = plan_status(observed, outcome_of(plan, executed), io)
-    if cluster is not None and status.write is not None:
-        written = await executor.execute(observed, ClusterPlan(actions=step(UpdateStatus(status=status.write))))
-        old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
-        is_new = written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind)
-        if is_new and (made_at := cluster.metadata.creation_timestamp) is not None:
-            memory_of(cluster, io).provisioned_after = (now - made_at).total_seconds()
-    fault = plan.fault or status.fault
-    error = executed.error or (errors.Retryable(fault) if fault else written.error)
-    if error is not None:
-        raise error
-    seconds = io.config.requeue_seconds if plan.is_periodic else 0
-    periodic = now + timedelta(seconds=seconds) if seconds > 0 else None
-    return Executed(is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at))
+    write: RayClusterStatus | None = None
+    requeue_at: datetime | None = None
+    fault: str = ""
 
 
-def handlers(io: Ports) -> Handlers[Observed]:
-    """Return what this service does about an action beside the write."""
-    return {
-        CreateWorker: partial(_create_worker, io=io),
-        Create: partial(_create, io=io),
-        Replace: partial(_replace, io=io),
-        Delete: partial(_delete, io=io),
-        DeleteCollection: partial(_delete_pods, io=io),
-    }
+class Execution:
+    """Executes the plans of this service, and its actions that are more than a write."""
 
+    def __init__(self, reads: Observer) -> None:
+        self._reads = reads
+        self.handlers: Handlers[Observed] = {
+            CreateWorker: self._create_worker,
+            Create: self._create,
+            Replace: self._replace,
+            Delete: self._delete,
+            DeleteCollection: self._delete_pods,
+        }
 
-def _create_worker(action: CreateWorker, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
-    group = action.group
-    body = worker_pod.build(observed.cluster, group, io.config, name=action.name, replica=action.replica)
-    batch.scheduler(io.config).mark(observed.cluster, group.group_name, body)
-    creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
-    return _create_pod(creation, memory_of(observed.cluster, io), writer)
+    async def execute(self, executor: Executor[Observed], observed: Observed, plan: ClusterPlan) -> Executed:
+        """Execute a plan, then bring the status up to date; return when to reconcile again.
 
+        Raises:
+            RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
+        """
+        actions = [each for some in plan.actions for each in some.actions]
+        executed = await executor.execute(observed, plan)
+        changes_children = any(
+            isinstance(each, Replace | Delete) and each.resource not in pki.KINDS and not is_of_pod(each)
+            for each in actions
+        )
+        if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
+            self._reads.memory_of(observed.cluster).children.clear()
+        if not plan.is_submitted:
+            self._reads.memory_of(observed.cluster).forget(observed.found.keys() & batch.COMPARED)
+        _log(executed, list(map(str, actions)), plan.note)
+        meta, now = observed.cluster.metadata, observed.now
+        cluster = self._reads.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
+        status, written = StatusPlan(), Executed()
+        if cluster is not None:
+            observed = msgspec.structs.replace(observed, cluster=cluster)
+            status = self.plan_status(observed, outcome_of(plan, executed))
+        if cluster is not None and status.write is not None:
+            written = await executor.execute(observed, ClusterPlan(actions=step(UpdateStatus(status=status.write))))
+            old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
+            is_new = written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind)
+            if is_new and (made_at := cluster.metadata.creation_timestamp) is not None:
+                self._reads.memory_of(cluster).provisioned_after = (now - made_at).total_seconds()
+        fault = plan.fault or status.fault
+        error = executed.error or (errors.Retryable(fault) if fault else written.error)
+        if error is not None:
+            raise error
+        seconds = self._reads.config.requeue_seconds if plan.is_periodic else 0
+        periodic = now + timedelta(seconds=seconds) if seconds > 0 else None
+        return Executed(is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at))
 
-def _create(action: Create, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
-    memory = memory_of(observed.cluster, io)
-    if action.resource in pki.KINDS:
-        memory.changed_pki(is_leaf_change=False, now=observed.now)
-    is_pod = action.resource is POD
-    return _create_pod(action, memory, writer) if is_pod else _create_child(action, observed, memory, writer)
+    def plan_status(self, observed: Observed, outcome: Outcome) -> StatusPlan:
+        """Return what is written of the status, and when to reconcile again: at once after suspension has moved on."""
+        observed, old, now = self._reads.from_state(observed), observed.cluster.status, observed.now
+        is_named = outcome.failure is None or not outcome.failure.is_of_name
+        violation = compute.head_violation(observed, has_failed=outcome.failure is not None) if is_named else None
+        if violation is not None:
+            return StatusPlan(fault=violation)
+        status, memory = compute.compute(observed, outcome), self._reads.memory_of(observed.cluster)
+        gathered_since, memory.progress_since = memory.progress_since, None
+        if not compute.has_changed(old, status):
+            return StatusPlan()
+        if compute.is_mere_progress(old, status):
+            memory.progress_since = min(gathered_since or now, now)
+            wait = GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in observed.cluster.metadata.labels else GATHERED_FOR
+            if now < memory.progress_since + wait:
+                return StatusPlan(requeue_at=memory.progress_since + wait)
+            memory.progress_since = None
+        is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
+        return StatusPlan(write=status, requeue_at=None if is_same else now)
 
+    def _create_worker(self, action: CreateWorker, observed: Observed, writer: Writer) -> Awaitable[bool]:
+        group = action.group
+        body = worker_pod.build(observed.cluster, group, self._reads.config, name=action.name, replica=action.replica)
+        batch.scheduler(self._reads.config).mark(observed.cluster, group.group_name, body)
+        creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
+        return _create_pod(creation, self._reads.memory_of(observed.cluster), writer)
 
-def _replace(action: Replace, observed: Observed, writer: Writer, io: Ports) -> Awaitable[bool]:
-    if action.resource in pki.KINDS:
-        memory_of(observed.cluster, io).changed_pki(is_leaf_change=True, now=observed.now)
-    return writer.write(action)
+    def _create(self, action: Create, observed: Observed, writer: Writer) -> Awaitable[bool]:
+        memory = self._reads.memory_of(observed.cluster)
+        if action.resource in pki.KINDS:
+            memory.changed_pki(is_leaf_change=False, now=observed.now)
+        is_pod = action.resource is POD
+        return _create_pod(action, memory, writer) if is_pod else _create_child(action, observed, memory, writer)
+
+    def _replace(self, action: Replace, observed: Observed, writer: Writer) -> Awaitable[bool]:
+        if action.resource in pki.KINDS:
+            self._reads.memory_of(observed.cluster).changed_pki(is_leaf_change=True, now=observed.now)
+        return writer.write(action)
+
+    async def _delete(self, action: Delete, observed: Observed, writer: Writer) -> bool:
+        if action.resource is not POD:
+            return await writer.write(action)
+        known, memory = (
+            self._reads.cache.get(Pod, writer.namespace, action.name),
+            self._reads.memory_of(observed.cluster),
+        )
+        version = 0 if known is None else known.metadata.version
+        try:
+            is_new = await writer.write(action)
+        except errors.Conflict:
+            if await writer.is_there(action):
+                raise  # refused by an admission controller; counting it as gone would bring a pod too many
+            self._reads.cache.remove(Pod, writer.namespace, action.name, version=version)
+            return False
+        if is_new:
+            memory.deleted.add(action.uid)
+        return is_new
+
+    async def _delete_pods(self, action: DeleteCollection, observed: Observed, writer: Writer) -> bool:
+        await writer.write(action)
+        listed = await self._reads.kube.list(POD, writer.namespace, label_selector=selector(observed.cluster))
+        self._reads.keep_pods(observed.cluster, listed)
+        return True
 
 
 async def _create_pod(action: Create, memory: Memory, writer: Writer) -> bool:
@@ -154,70 +205,6 @@ async def _create_child(action: Create, observed: Observed, memory: Memory, writ
     return is_new
 
 
-async def _delete(action: Delete, observed: Observed, writer: Writer, io: Ports) -> bool:
-    if action.resource is not POD:
-        return await writer.write(action)
-    known, memory = io.cache.get(Pod, writer.namespace, action.name), memory_of(observed.cluster, io)
-    version = 0 if known is None else known.metadata.version
-    try:
-        is_new = await writer.write(action)
-    except errors.Conflict:
-        if await writer.is_there(action):
-            raise  # refused by an admission controller; counting it as gone would bring a pod too many
-        io.cache.remove(Pod, writer.namespace, action.name, version=version)
-        return False
-    if is_new:
-        memory.deleted.add(action.uid)
-    return is_new
-
-
-async def _delete_pods(action: DeleteCollection, observed: Observed, writer: Writer, io: Ports) -> bool:
-    await writer.write(action)
-    listed = await io.kube.list(POD, writer.namespace, label_selector=selector(observed.cluster))
-    keep_pods(observed.cluster, io, listed)
-    return True
-
-
-def _log(executed: Executed, done: list[str], note: str) -> None:
-    if failed := [str(each.action) for each in executed.failures]:
-        log.info("plan failed in part", actions=done, note=note, failed=failed)
-    elif executed.is_cut:
-        log.info("plan executed in part, its time slice is over", actions=done, note=note)
-    elif done:
-        log.info("plan executed", actions=done, note=note)
-    else:
-        log.debug("nothing to do", note=note)
-
-
-class StatusPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The status to write, if it differs, when to reconcile again, and why no status can be computed."""
-
-    write: RayClusterStatus | None = None
-    requeue_at: datetime | None = None
-    fault: str = ""
-
-
-def plan_status(observed: Observed, outcome: Outcome, io: Ports) -> StatusPlan:
-    """Return what is written of the status, and when to reconcile again: at once after suspension has moved on."""
-    observed, old, now = from_state(observed, io), observed.cluster.status, observed.now
-    is_named = outcome.failure is None or not outcome.failure.is_of_name
-    violation = compute.head_violation(observed, has_failed=outcome.failure is not None) if is_named else None
-    if violation is not None:
-        return StatusPlan(fault=violation)
-    status, memory = compute.compute(observed, outcome), memory_of(observed.cluster, io)
-    gathered_since, memory.progress_since = memory.progress_since, None
-    if not compute.has_changed(old, status):
-        return StatusPlan()
-    if compute.is_mere_progress(old, status):
-        memory.progress_since = min(gathered_since or now, now)
-        wait = GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in observed.cluster.metadata.labels else GATHERED_FOR
-        if now < memory.progress_since + wait:
-            return StatusPlan(requeue_at=memory.progress_since + wait)
-        memory.progress_since = None
-    is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
-    return StatusPlan(write=status, requeue_at=None if is_same else now)
-
-
 def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:
     """Return what the status reports of how a plan went."""
     if plan.refusal is not None:
@@ -242,3 +229,14 @@ def _failure_of(action: Action) -> str:
             return f"Failed{verb}{action.resource.kind}"
         case _:
             return action.events.condition_reason
+
+
+def _log(executed: Executed, done: list[str], note: str) -> None:
+    if failed := [str(each.action) for each in executed.failures]:
+        log.info("plan failed in part", actions=done, note=note, failed=failed)
+    elif executed.is_cut:
+        log.info("plan executed in part, its time slice is over", actions=done, note=note)
+    elif done:
+        log.info("plan executed", actions=done, note=note)
+    else:
+        log.debug("nothing to do", note=note)

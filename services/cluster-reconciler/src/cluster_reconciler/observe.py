@@ -30,7 +30,7 @@ from common.kube.client import Kube
 from common.kube.resources import NETWORK_POLICY, POD, POD_DISRUPTION_BUDGET, SECRET, Resource, label_selector
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Create
-from common.runtime.cache import Cache
+from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
@@ -82,84 +82,212 @@ class Memory(msgspec.Struct):
         return known is not None and known[0] == child.wanted and now - known[1] < TRUSTED_FOR
 
 
-class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reconcile needs from outside: the API server, the state from the bus, and the rest."""
+class Observer:
+    """Reads what a plan may know, and remembers what this replica read and wrote."""
 
-    kube: Kube
-    cache: Cache
-    config: Config
-    memories: dict[Key, Memory]
+    def __init__(self, kube: Kube, cache: Cache, config: Config) -> None:
+        self.kube = kube
+        self.cache = cache
+        self.config = config
+        self.memories: dict[Key, Memory] = {}
 
+    def forget(self, objects: Objects) -> None:
+        """Drop what is remembered of clusters that another replica reconciles from now on."""
+        for each in objects:
+            if isinstance(each, RayCluster):
+                self.memories.pop(Key(each.metadata.namespace, each.metadata.name), None)
 
-async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
-    """Return a cluster and what belongs to it; None when it is gone."""
-    cluster = io.cache.get(RayCluster, key.namespace, key.name)
-    if cluster is None:
-        io.memories.pop(key, None)
+    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
+        """Return a cluster and what belongs to it; None when it is gone."""
+        cluster = self.cache.get(RayCluster, key.namespace, key.name)
+        if cluster is None:
+            self.memories.pop(key, None)
+            return None
+        observed = Observed(cluster=cluster, config=self.config, now=now)
+        if cluster.metadata.deletion_timestamp is not None or refusals.find(cluster, self.config) is not None:
+            return self.from_state(observed)
+        observed = self.from_state(await self._look_up(observed))
+        return await self._with_pki(observed) if traits.has_tls(cluster) else observed
+
+    def from_state(self, observed: Observed) -> Observed:
+        """Add what the state holds about a cluster, our own writes included."""
+        cluster, meta, own = (
+            observed.cluster,
+            observed.cluster.metadata,
+            {labels.CLUSTER: observed.cluster.metadata.name},
+        )
+        memory = self.memory_of(cluster)
+        pods = tuple(
+            pod
+            for pod in self.cache.list(Pod, meta.namespace, own)
+            if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES
+        )
+        memory.deleted &= {pod.metadata.uid for pod in pods}
+        cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
+        return msgspec.structs.replace(
+            observed,
+            pods=pods,
+            head_services=tuple(self.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
+            headless_service=self.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
+            serve_service=self.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
+            cleanup_jobs=tuple(self.cache.list(Job, meta.namespace, cleanup)),
+            awaited=frozenset(memory.deleted),
+            taken=frozenset(memory.taken),
+        )
+
+    def memory_of(self, cluster: RayCluster) -> Memory:
+        """Return what this replica remembers of a cluster; one of the same name and another uid starts anew."""
+        key = Key(cluster.metadata.namespace, cluster.metadata.name)
+        known = self.memories.get(key)
+        if known is None or known.uid != cluster.metadata.uid:
+            known = self.memories[key] = Memory(cluster.metadata.uid)
+        return known
+
+    async def recheck(self, observed: Observed, plan: ClusterPlan) -> Observed | None:
+        """Read again what a plan for pods relies on; None when the plan holds.
+
+        Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
+        made pods and died before it wrote a status, we want the very names that it took. Before pods are made, their certificates are read. And
+        a new pod gets another name when a deleted pod had its own: only the plan shows which names to ask about. A name that the user or a
+        setting gives comes again, whichever pod had it.
+        """
+        cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
+        is_unlisted = changes and not self.memory_of(cluster).has_listed_pods
+        if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
+            self.keep_pods(
+                cluster, await self.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster))
+            )
+            return self.from_state(observed)
+        created = (each for each in changes if isinstance(each, Create | CreateWorker))
+        asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
+        if not asked:
+            return None
+        if observed.pki is not None and not observed.pki.is_fresh:  # no pod before its certificate as it is now
+            return await self._with_pki(observed, is_trusted=False)
+        prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
+        deleted = self.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
+        if deleted & asked <= observed.taken:
+            return None
+        return msgspec.structs.replace(observed, taken=observed.taken | deleted)
+
+    def keep_pods(self, cluster: RayCluster, answer: bytes) -> None:
+        """Put the state right by a list of the cluster's pods from the API server."""
+        meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
+        version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
+        for known in self.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
+            if known.metadata.uid not in present and known.metadata.version <= version:
+                self.cache.remove(Pod, meta.namespace, known.metadata.name, version=version)
+        for pod in listed.items:
+            self.cache.put(pod)
+        self.memory_of(cluster).has_listed_pods = True
+
+    async def _look_up(self, observed: Observed) -> Observed:
+        """Add the children that the state stream does not carry and that were not observed lately."""
+        cluster, memory, now = observed.cluster, self.memory_of(observed.cluster), observed.now
+        found, absent = dict[Resource, Body](), dict[Resource, Child]()
+        predecessors, token = list[Child](), base64.b64encode(secrets.token_bytes(32)).decode()
+        own = children.looked_up(cluster, self.config, token=token)
+        for child in (*own, *batch.scheduler(self.config).looked_up(cluster)):
+            if memory.trusts(child, now=now):
+                continue
+            try:
+                answer = await self.kube.get(child.resource, cluster.metadata.namespace, child.name)
+            except errors.NotFound:
+                absent[child.resource] = child
+                continue
+            body: Body = msgspec.json.decode(answer)
+            if owner.is_predecessors(cluster, body):
+                predecessors.append(child)
+                continue
+            memory.saw(child, now=now)
+            found[child.resource] = body
+        listed, waits_for = await self._listed_policies(observed), tuple(predecessors)
+        return msgspec.structs.replace(
+            observed,
+            absent=absent,
+            found=found,
+            predecessors=waits_for,
+            network_policies=listed,
+            budgets=await self._listed_budgets(observed),
+        )
+
+    async def _listed_budgets(self, observed: Observed) -> tuple[Body, ...] | None:
+        """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
+        known, place = self.memory_of(observed.cluster).children, (POD_DISRUPTION_BUDGET, "")
+        # one that lost its mark to a `kubectl replace` is known, too
+        if place not in known and not disruption_budget.may_exist(observed.cluster, self.config):
+            return None
+        observed = self.from_state(observed)
+        wanted = children.wanted_budgets(observed)
+        listed = await self._listed(
+            Child(*place, wanted=wanted), observed, differs=lambda found: bool(children.budgets(observed, found))
+        )
+        if listed is None and not wanted:
+            known.pop(place, None)
+        return listed
+
+    async def _listed_policies(self, observed: Observed) -> tuple[Body, ...] | None:
+        """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be.
+
+        A spec without any that never changed had none before.
+        """
+        cluster, generation = observed.cluster, observed.cluster.metadata.generation
+        may_exist = cluster.spec.network_policy is not None or generation > 1
+        if Gate.NETWORK_POLICY not in self.config.gates or not may_exist:
+            return None
+        all_of_them = Child(NETWORK_POLICY, "", wanted={"generation": generation})
+        return await self._listed(all_of_them, observed, differs=lambda found: any(children.policies(cluster, found)))
+
+    async def _listed(
+        self, all_of_them: Child, observed: Observed, *, differs: Callable[[tuple[Body, ...]], bool]
+    ) -> tuple[Body, ...] | None:
+        """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
+        cluster, memory = observed.cluster, self.memory_of(observed.cluster)
+        if memory.trusts(all_of_them, now=observed.now):
+            return None
+        body = await self.kube.list(all_of_them.resource, cluster.metadata.namespace, label_selector=selector(cluster))
+        listed: tuple[Body, ...] = tuple(msgspec.json.decode(body)["items"])
+        if differs(listed):
+            return listed
+        memory.saw(all_of_them, now=observed.now)
         return None
-    observed = Observed(cluster=cluster, config=io.config, now=now)
-    if cluster.metadata.deletion_timestamp is not None or refusals.find(cluster, io.config) is not None:
-        return from_state(observed, io)
-    observed = from_state(await _look_up(observed, io), io)
-    return await _with_pki(observed, io) if traits.has_tls(cluster) else observed
 
+    async def _with_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
+        """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
+        memory, now = self.memory_of(observed.cluster), observed.now
+        known, was_awaited, since, changed_at = memory.pki, False, None, None
+        if known is not None:
+            trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
+            limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
+            if is_trusted and now - known.read_at < limit:
+                return _with_predecessors(trusted)
+            was_awaited, since, changed_at = bool(pki.missing(trusted)), known.awaited_since, known.changed_at
+        found = msgspec.structs.replace(await self._read_pki(observed), was_awaited=was_awaited, changed_at=changed_at)
+        is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
+        memory.pki = msgspec.structs.replace(found, awaited_since=None if is_complete else since or now)
+        return _with_predecessors(msgspec.structs.replace(observed, pki=memory.pki))
 
-def from_state(observed: Observed, io: Ports) -> Observed:
-    """Add what the state holds about a cluster, our own writes included."""
-    cluster, meta, own = observed.cluster, observed.cluster.metadata, {labels.CLUSTER: observed.cluster.metadata.name}
-    memory = memory_of(cluster, io)
-    pods = tuple(
-        pod
-        for pod in io.cache.list(Pod, meta.namespace, own)
-        if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES
-    )
-    memory.deleted &= {pod.metadata.uid for pod in pods}
-    cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
-    return msgspec.structs.replace(
-        observed,
-        pods=pods,
-        head_services=tuple(io.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
-        headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
-        serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
-        cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, cleanup)),
-        awaited=frozenset(memory.deleted),
-        taken=frozenset(memory.taken),
-    )
-
-
-def memory_of(cluster: RayCluster, io: Ports) -> Memory:
-    """Return what this replica remembers of a cluster; one of the same name and another uid starts anew."""
-    key = Key(cluster.metadata.namespace, cluster.metadata.name)
-    known = io.memories.get(key)
-    if known is None or known.uid != cluster.metadata.uid:
-        known = io.memories[key] = Memory(cluster.metadata.uid)
-    return known
-
-
-async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed | None:
-    """Read again what a plan for pods relies on; None when the plan holds.
-
-    Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
-    made pods and died before it wrote a status, we want the very names that it took. Before pods are made, their certificates are read. And
-    a new pod gets another name when a deleted pod had its own: only the plan shows which names to ask about. A name that the user or a
-    setting gives comes again, whichever pod had it.
-    """
-    cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
-    is_unlisted = changes and not memory_of(cluster, io).has_listed_pods
-    if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-        keep_pods(cluster, io, await io.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster)))
-        return from_state(observed, io)
-    created = (each for each in changes if isinstance(each, Create | CreateWorker))
-    asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
-    if not asked:
-        return None
-    if observed.pki is not None and not observed.pki.is_fresh:  # no pod before its certificate as it is now
-        return await _with_pki(observed, io, is_trusted=False)
-    prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
-    deleted = io.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
-    if deleted & asked <= observed.taken:
-        return None
-    return msgspec.structs.replace(observed, taken=observed.taken | deleted)
+    async def _read_pki(self, observed: Observed) -> Pki:
+        """Read the Issuers and Certificates, and the Secrets of those that are there."""
+        cluster, found = observed.cluster, dict[tuple[Resource, str], Body]()
+        result = Pki(objects=found, read_at=observed.now)
+        parts = certificates.chain(cluster, self.config)
+        for resource, name, of in (
+            *((part.resource, part.name, None) for part in parts),
+            *((SECRET, part.secret, (part.resource, part.name)) for part in parts if part.secret),
+        ):
+            if of is not None and of not in found:
+                continue
+            try:
+                body: Body = msgspec.json.decode(await self.kube.get(resource, cluster.metadata.namespace, name))
+            except errors.NotFound as problem:
+                if resource is not SECRET and not is_gone(problem, name):
+                    return msgspec.structs.replace(result, is_served=False)
+                continue
+            except errors.Forbidden as problem:
+                return msgspec.structs.replace(result, fault=f"{problem}; {pki.RIGHTS}")
+            found[resource, name] = _without_values(body) if resource is SECRET else body
+        return result
 
 
 def selector(cluster: RayCluster) -> str:
@@ -167,137 +295,11 @@ def selector(cluster: RayCluster) -> str:
     return label_selector({labels.CLUSTER: cluster.metadata.name})
 
 
-def keep_pods(cluster: RayCluster, io: Ports, answer: bytes) -> None:
-    """Put the state right by a list of the cluster's pods from the API server."""
-    meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
-    version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
-    for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
-        if known.metadata.uid not in present and known.metadata.version <= version:
-            io.cache.remove(Pod, meta.namespace, known.metadata.name, version=version)
-    for pod in listed.items:
-        io.cache.put(pod)
-    memory_of(cluster, io).has_listed_pods = True
-
-
-async def _look_up(observed: Observed, io: Ports) -> Observed:
-    """Add the children that the state stream does not carry and that were not observed lately."""
-    cluster, memory, now = observed.cluster, memory_of(observed.cluster, io), observed.now
-    found, absent = dict[Resource, Body](), dict[Resource, Child]()
-    predecessors, token = list[Child](), base64.b64encode(secrets.token_bytes(32)).decode()
-    own = children.looked_up(cluster, io.config, token=token)
-    for child in (*own, *batch.scheduler(io.config).looked_up(cluster)):
-        if memory.trusts(child, now=now):
-            continue
-        try:
-            answer = await io.kube.get(child.resource, cluster.metadata.namespace, child.name)
-        except errors.NotFound:
-            absent[child.resource] = child
-            continue
-        body: Body = msgspec.json.decode(answer)
-        if owner.is_predecessors(cluster, body):
-            predecessors.append(child)
-            continue
-        memory.saw(child, now=now)
-        found[child.resource] = body
-    listed, waits_for = await _listed_policies(observed, io), tuple(predecessors)
-    return msgspec.structs.replace(
-        observed,
-        absent=absent,
-        found=found,
-        predecessors=waits_for,
-        network_policies=listed,
-        budgets=await _listed_budgets(observed, io),
-    )
-
-
-async def _listed_budgets(observed: Observed, io: Ports) -> tuple[Body, ...] | None:
-    """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
-    known, place = memory_of(observed.cluster, io).children, (POD_DISRUPTION_BUDGET, "")
-    # one that lost its mark to a `kubectl replace` is known, too
-    if place not in known and not disruption_budget.may_exist(observed.cluster, io.config):
-        return None
-    observed = from_state(observed, io)
-    wanted = children.wanted_budgets(observed)
-    listed = await _listed(
-        Child(*place, wanted=wanted), observed, io, differs=lambda found: bool(children.budgets(observed, found))
-    )
-    if listed is None and not wanted:
-        known.pop(place, None)
-    return listed
-
-
-async def _listed_policies(observed: Observed, io: Ports) -> tuple[Body, ...] | None:
-    """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be.
-
-    A spec without any that never changed had none before.
-    """
-    cluster, generation = observed.cluster, observed.cluster.metadata.generation
-    may_exist = cluster.spec.network_policy is not None or generation > 1
-    if Gate.NETWORK_POLICY not in io.config.gates or not may_exist:
-        return None
-    all_of_them = Child(NETWORK_POLICY, "", wanted={"generation": generation})
-    return await _listed(all_of_them, observed, io, differs=lambda found: any(children.policies(cluster, found)))
-
-
-async def _listed(
-    all_of_them: Child, observed: Observed, io: Ports, *, differs: Callable[[tuple[Body, ...]], bool]
-) -> tuple[Body, ...] | None:
-    """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
-    cluster, memory = observed.cluster, memory_of(observed.cluster, io)
-    if memory.trusts(all_of_them, now=observed.now):
-        return None
-    body = await io.kube.list(all_of_them.resource, cluster.metadata.namespace, label_selector=selector(cluster))
-    listed: tuple[Body, ...] = tuple(msgspec.json.decode(body)["items"])
-    if differs(listed):
-        return listed
-    memory.saw(all_of_them, now=observed.now)
-    return None
-
-
-async def _with_pki(observed: Observed, io: Ports, *, is_trusted: bool = True) -> Observed:
-    """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
-    memory, now = memory_of(observed.cluster, io), observed.now
-    known, was_awaited, since, changed_at = memory.pki, False, None, None
-    if known is not None:
-        trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
-        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
-        if is_trusted and now - known.read_at < limit:
-            return _with_predecessors(trusted)
-        was_awaited, since, changed_at = bool(pki.missing(trusted)), known.awaited_since, known.changed_at
-    found = msgspec.structs.replace(await _read_pki(observed, io), was_awaited=was_awaited, changed_at=changed_at)
-    is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
-    memory.pki = msgspec.structs.replace(found, awaited_since=None if is_complete else since or now)
-    return _with_predecessors(msgspec.structs.replace(observed, pki=memory.pki))
-
-
 def _with_predecessors(observed: Observed) -> Observed:
     """Add what a deleted cluster of the same name left behind of its certificates."""
     objects = {} if observed.pki is None else observed.pki.objects
     left = (Child(*place) for place, body in objects.items() if owner.is_predecessors(observed.cluster, body))
     return msgspec.structs.replace(observed, predecessors=(*observed.predecessors, *left))
-
-
-async def _read_pki(observed: Observed, io: Ports) -> Pki:
-    """Read the Issuers and Certificates, and the Secrets of those that are there."""
-    cluster, found = observed.cluster, dict[tuple[Resource, str], Body]()
-    result = Pki(objects=found, read_at=observed.now)
-    parts = certificates.chain(cluster, io.config)
-    for resource, name, of in (
-        *((part.resource, part.name, None) for part in parts),
-        *((SECRET, part.secret, (part.resource, part.name)) for part in parts if part.secret),
-    ):
-        if of is not None and of not in found:
-            continue
-        try:
-            body: Body = msgspec.json.decode(await io.kube.get(resource, cluster.metadata.namespace, name))
-        except errors.NotFound as problem:
-            if resource is not SECRET and not is_gone(problem, name):
-                return msgspec.structs.replace(result, is_served=False)
-            continue
-        except errors.Forbidden as problem:
-            return msgspec.structs.replace(result, fault=f"{problem}; {pki.RIGHTS}")
-        found[resource, name] = _without_values(body) if resource is SECRET else body
-    return result
 
 
 def _without_values(secret: Body) -> Body:

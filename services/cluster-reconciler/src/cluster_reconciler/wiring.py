@@ -9,12 +9,13 @@ from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from cluster_reconciler import execute, observe, plan
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
+from cluster_reconciler.execute import Execution
 from cluster_reconciler.metrics import ClusterMetrics
-from cluster_reconciler.observe import Ports
+from cluster_reconciler.observe import Observer
 from cluster_reconciler.observed import Observed
+from cluster_reconciler.plan import make_plan
 from cluster_reconciler.reasons import State
 from cluster_reconciler.status import compute
 from common.api import ray_cluster
@@ -24,7 +25,7 @@ from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import replica
-from common.runtime.cache import Cache, Object, Objects
+from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
@@ -41,27 +42,22 @@ KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "
 class App(replica.App, frozen=True, kw_only=True):
     """The reconciler without its surroundings."""
 
-    ports: Ports
+    observer: Observer
 
 
 def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registry: CollectorRegistry = REGISTRY) -> App:
     """Put the reconciler together."""
     cache = Cache()
     events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    ports = Ports(kube=kube, cache=cache, config=config, memories={})
+    observer = Observer(kube, cache, config)
+    execution = Execution(observer)
     executor = Executor[Observed](
         events,
         clock=clock,
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_CLUSTER, root=observed.cluster),
-        handlers=execute.handlers(ports),
+        handlers=execution.handlers,
     )
-    ClusterMetrics(cache, ports.memories, registry)
-
-    def forget(objects: Objects) -> None:
-        for each in objects:
-            if isinstance(each, RayCluster):
-                ports.memories.pop(Key(each.metadata.namespace, each.metadata.name), None)
-
+    ClusterMetrics(cache, observer.memories, registry)
     return App(
         controller=Controller(
             CONTROLLER,
@@ -69,18 +65,15 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
             cache=cache,
             clock=clock,
             rank=partial(rank, cache=cache),
-            forget=[forget],
+            forget=(observer.forget,),
             report_quarantine=events.report_quarantine,
         ),
         reconciler=Reconciler(
-            partial(observe.observe, io=ports),
-            plan.make_plan,
-            partial(execute.execute, io=ports, executor=executor),
-            recheck=partial(observe.recheck, io=ports),
+            observer.observe, make_plan, partial(execution.execute, executor), recheck=observer.recheck
         ),
         cache=cache,
         events=events,
-        ports=ports,
+        observer=observer,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cluster_reconciler import settings
+from cluster_reconciler.observe import Observer
 from common import errors
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -115,8 +116,8 @@ async def _services(
 
 
 async def _clusters(kube: KubeClient, state: Cache, configuration: Configuration, clock: Clock) -> list[Subject]:
-    io = clusters.ports(kube, state, configuration.clusters)
-    return await _each(state.all(RayCluster), lambda each: clusters.judge(each, io, now=clock.now()))
+    reads = Observer(kube, state, configuration.clusters)
+    return await _each(state.all(RayCluster), lambda each: clusters.judge(each, reads, now=clock.now()))
 
 
 async def _each(objects: Iterable[T], judge: Callable[[T], Awaitable[Subject]]) -> list[Subject]:

@@ -3,23 +3,16 @@
 from datetime import datetime
 from typing import Final
 
-import msgspec
-from prometheus_client import CollectorRegistry
-
-from cluster_reconciler import execute, observe, wiring
+from cluster_reconciler import execute
 from cluster_reconciler import plan as planning
 from cluster_reconciler.actions import ClusterPlan
-from cluster_reconciler.config import Config
-from cluster_reconciler.observe import Ports
+from cluster_reconciler.observe import Observer
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.refusals import find as refusal_of
 from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.clock import SystemClock
-from common.kube.client import Kube
 from common.runtime.actions import EmitEvent
-from common.runtime.cache import Cache
 from common.runtime.executor import Executed
 from common.runtime.key import Key
 from raybus_cli.migrating import changes, findings
@@ -29,28 +22,21 @@ RECONCILED: Final = "see the cause with 'kubectl describe'; if the settings are 
 UNRECONCILED: Final = "KubeRay has not finished with it: wait until it is ready, and check again"
 
 
-def ports(kube: Kube, cache: Cache, config: Config) -> Ports:
-    """Return the ports of cluster-reconciler's decisions, over what was read."""
-    registry = CollectorRegistry()
-    assembled = wiring.assemble(kube, config, clock=SystemClock(), instance="migrate", registry=registry)
-    return msgspec.structs.replace(assembled.ports, cache=cache)
-
-
-async def judge(cluster: RayCluster, io: Ports, *, now: datetime) -> Subject:
+async def judge(cluster: RayCluster, reads: Observer, *, now: datetime) -> Subject:
     """Return what taking over a RayCluster would change."""
     meta = cluster.metadata
-    return findings.subject(ray_cluster.KIND, meta.namespace, meta.name, await _findings(cluster, io, now=now))
+    return findings.subject(ray_cluster.KIND, meta.namespace, meta.name, await _findings(cluster, reads, now=now))
 
 
-async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Finding]:
+async def _findings(cluster: RayCluster, reads: Observer, *, now: datetime) -> list[Finding]:
     meta = cluster.metadata
-    refusal = refusal_of(cluster, io.config)
+    refusal = refusal_of(cluster, reads.config)
     if refusal is not None and not refusal.actions:
         return [findings.note("belongs to neither operator: spec.managedBy names another one")]
     if refusal is not None:
         reported = (each.event.note for step in refusal.actions for each in step.actions if isinstance(each, EmitEvent))
         return _refused(next(reported))
-    observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
+    observed = await reads.observe(Key(meta.namespace, meta.name), now=now)
     if observed is None:
         return []
     plan = planning.make_plan(observed, now=observed.now)

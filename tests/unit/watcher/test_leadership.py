@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from common.api.core import LeaseSpec
 from watcher import leadership
-from watcher.leadership import LeaseObservation, LeaseSpec, Role
+from watcher.leadership import LeaseObservation, Role
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from common.api.core import LeaseSpec
 from common.api.meta import micro_time
 
 LEASE_NAME: Final = "ray-operator-leader"
@@ -25,16 +26,6 @@ DEADLINE_SECONDS: Final = 4.0
 """A leader that could not renew for this long stops; well before its Lease can expire."""
 ANNOTATION: Final = "raybus.io/watcher"
 """On the Lease: which watcher does what with it."""
-
-
-class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The spec of a Lease."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
 
 
 class Role(StrEnum):

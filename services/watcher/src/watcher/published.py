@@ -21,7 +21,7 @@ import msgspec
 
 from common import labels
 from common.api import core
-from common.api.meta import ObjectMeta
+from common.api.meta import Envelope, ObjectMeta
 from common.api.opaque import Body
 from common.bus.messages import Quarantined, State
 from common.bus.sharding import Place, Tree
@@ -62,12 +62,6 @@ ROOT_LABELS: Final = frozenset(
 LONGEST_REASON: Final = 512
 PENDING_SECONDS: Final = 1.0
 """So long a state of a pod that does not run yet waits for a newer one."""
-
-
-class Envelope(msgspec.Struct, frozen=True):
-    """An object as far as its metadata."""
-
-    metadata: ObjectMeta
 
 
 class _Status(msgspec.Struct, frozen=True):

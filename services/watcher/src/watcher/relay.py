@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.meta import ObjectMeta, version_number
+from common.api.meta import Envelope, ObjectMeta, version_number
 from common.bus import forms, sharding, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
@@ -37,7 +37,7 @@ AT_ONCE: Final = 32
 PAUSE_SECONDS: Final = 0.05
 TRIES: Final = 200
 """So often the message of an object is asked for that moves: it may be on its way, or NATS away for seconds."""
-_envelope: Final = msgspec.json.Decoder(published.Envelope)
+_envelope: Final = msgspec.json.Decoder(Envelope)
 
 
 class _Object(msgspec.Struct):

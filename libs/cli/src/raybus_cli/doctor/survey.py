@@ -6,11 +6,11 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from common import errors
+from common.api.core import Data
 from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import nkeys
-from common.bus.access import ConfigMap
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
@@ -136,7 +136,7 @@ def _certificates(servers: bytes | None) -> list[bytes] | None:
     """Return the certificates that NATS servers have registered."""
     if servers is None:
         return None
-    return [text.encode() for text in msgspec.json.decode(servers, type=ConfigMap).data.values()]
+    return [text.encode() for text in msgspec.json.decode(servers, type=Data).data.values()]
 
 
 async def _gateway_versions(kube: KubeClient) -> list[str] | None:
@@ -189,7 +189,7 @@ async def watch_namespaces(kube: Kube, deployments: list[Workload]) -> frozenset
         body = await _unless_hidden(kube.get(CONFIG_MAP, found.metadata.namespace, name))
         if body is None:
             return frozenset()
-        environment |= msgspec.json.decode(body, type=ConfigMap).data
+        environment |= msgspec.json.decode(body, type=Data).data
     return operators.of(found, environment).namespaces
 
 

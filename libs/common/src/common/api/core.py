@@ -182,3 +182,19 @@ class Job(View, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     status: JobStatus = JobStatus()
+
+
+class Data(msgspec.Struct, frozen=True):
+    """The data of a Secret, in base64, or of a ConfigMap."""
+
+    data: dict[str, str] = {}
+
+
+class LeaseSpec(View, frozen=True):
+    """The spec of a Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None

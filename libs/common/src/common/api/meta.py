@@ -65,6 +65,12 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
         return version_number(self.resource_version)
 
 
+class Envelope(msgspec.Struct, frozen=True):
+    """Any object, of which only the metadata is read."""
+
+    metadata: ObjectMeta
+
+
 class Items(msgspec.Struct, Generic[T], frozen=True):
     """The answer to a list of objects."""
 

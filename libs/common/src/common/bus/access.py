@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.core import Data
 from common.bus import nkeys
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
@@ -128,12 +129,6 @@ class MadeKey:
 Keys = FileKeys | MadeKey
 
 
-class ConfigMap(msgspec.Struct, frozen=True):
-    """The data of a ConfigMap."""
-
-    data: dict[str, str] = {}
-
-
 class Registration:
     """The entry of one process, and the certificates of the servers.
 
@@ -198,7 +193,7 @@ class Registration:
     async def _read(self, name: str) -> dict[str, str]:
         kube = await self._client()
         try:
-            return msgspec.json.decode(await kube.get(CONFIG_MAP, self._namespace, name), type=ConfigMap).data
+            return msgspec.json.decode(await kube.get(CONFIG_MAP, self._namespace, name), type=Data).data
         except errors.NotFound:
             raise errors.NotFound(
                 f"namespace {self._namespace} has no ConfigMap {name}: is raybus installed there? Apply deploy/ again"

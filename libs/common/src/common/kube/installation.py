@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.meta import ObjectMeta
+from common.api.meta import Envelope
 from common.kube.client import Kube
 from common.kube.resources import NAMESPACE
 
@@ -20,10 +20,6 @@ log = structlog.get_logger()
 CLUSTER: Final = "kube-system"
 """The namespace that every cluster has from its beginning to its end."""
 RETRY_SECONDS: Final = 1.0
-
-
-class _Namespace(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class Installation:
@@ -41,7 +37,7 @@ class Installation:
         while sources:
             try:
                 body = await self._kube.get(NAMESPACE, None, sources[0])
-                self.known = f"{msgspec.json.decode(body, type=_Namespace).metadata.uid}/{self._namespace}"
+                self.known = f"{msgspec.json.decode(body, type=Envelope).metadata.uid}/{self._namespace}"
             except (errors.Terminal, errors.NotFound) as problem:
                 why.append(str(problem))
                 del sources[0]

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from common import errors
+from common.api.core import Data
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
@@ -33,10 +34,6 @@ USED_FOR: Final = 0.8
 RENEWED_AFTER: Final = 30.0
 """Seconds before a token that Kubernetes issued is replaced because a dashboard refuses it: it is the right that is missing then."""
 _TEXT: Final = re.compile(r"[\x20-\x7e]+")
-
-
-class _Secret(msgspec.Struct, frozen=True):
-    data: dict[str, str] = {}
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -116,7 +113,7 @@ class Tokens:
             body = await self._kube.get(SECRET, cluster.metadata.namespace, name)
         except errors.RaybusError as problem:
             raise errors.Unauthenticated(f"failed to get auth secret {where}: {problem}") from problem
-        value = msgspec.json.decode(body, type=_Secret).data.get(KEY)
+        value = msgspec.json.decode(body, type=Data).data.get(KEY)
         if value is None:
             raise errors.Unauthenticated(f"auth token key '\"{KEY}\"' not found in secret {where}")
         try:

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from common.api import go_json
-from common.api.meta import ObjectMeta
+from common.api.meta import Envelope, ObjectMeta
 from common.bus.feed import Listener
 from common.observability import metrics
 from common.observability.tracing import ReconcileTraces
@@ -26,12 +26,6 @@ log = structlog.get_logger()
 
 FOREIGN_MET: Final = 3
 """Runs of `tidy` that an object of another replica stays in the cache."""
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    """The known part of an object in quarantine."""
-
-    metadata: ObjectMeta
 
 
 class Informer:
@@ -191,9 +185,9 @@ class _Partition:
         if view is None:
             return
         try:
-            about = msgspec.json.decode(body, type=_Metadata)
+            about = msgspec.json.decode(body, type=Envelope)
         except Exception:  # noqa: BLE001  (see above)
-            about = _Metadata(ObjectMeta(namespace=namespace, name=name))
+            about = Envelope(ObjectMeta(namespace=namespace, name=name))
         meta = about.metadata
         log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
         if view is informer.watched.root:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from common import errors, labels
+from common.api.core import LeaseSpec
 from common.api.meta import Items, ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.clock import Clock
@@ -25,14 +26,9 @@ CALL_SECONDS: Final = 2.5
 LONGEST_NAME: Final = 200
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-
-
 class _Lease(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
-    spec: _Spec = _Spec()
+    spec: LeaseSpec = LeaseSpec()
 
 
 class ReplicaLeases:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from common import errors, signature
+from common.api.core import Data
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET
@@ -30,10 +31,6 @@ AT_ONCE: Final = 128
 """Requests under way, of all namespaces."""
 OF_A_NAMESPACE: Final = 4
 REMEMBERED: Final = 8192
-
-
-class _Secret(msgspec.Struct, frozen=True):
-    data: dict[str, str] = {}
 
 
 class _Inquiry(msgspec.Struct):
@@ -196,7 +193,7 @@ class Inquiries:
         except errors.RaybusError as problem:
             raise errors.Unavailable(f"is not asked: {where} cannot be read: {problem}") from problem
         try:
-            value = msgspec.json.decode(body, type=_Secret).data.get(webhook.SECRET_KEY, "")
+            value = msgspec.json.decode(body, type=Data).data.get(webhook.SECRET_KEY, "")
             return signature.read_key(base64.b64decode(value).decode("ascii"))
         except (ValueError, msgspec.DecodeError):  # no cause: it may quote the key
             form = f"is not asked: {where}: the value of {webhook.SECRET_KEY} is not {signature.KEY_FORM}"

@@ -10,12 +10,13 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.core import LeaseSpec
 from common.api.opaque import Body
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
-from watcher.leadership import LeaseObservation, LeaseSpec, Role
+from watcher.leadership import LeaseObservation, Role
 from watcher.ports import Server
 
 log = structlog.get_logger()

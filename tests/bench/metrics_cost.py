@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from common.api import ray_cluster, ray_service
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
-from common.observability.meters import ReconcileMeter, RequestMeter
+from common.observability.metrics import ReconcileMeter, RequestMeter
 from common.ray import owner
 from common.ray.view import Reading, Seen
 from common.runtime.cache import Cache

@@ -3,7 +3,7 @@ import time
 
 from prometheus_client import REGISTRY
 
-from common.observability import meters
+from common.observability import metrics
 
 
 def beyond(seconds: str) -> float:
@@ -15,8 +15,8 @@ def beyond(seconds: str) -> float:
 
 async def test_a_loop_that_is_blocked_for_half_a_second_is_seen_once() -> None:
     before = beyond("0.25")
-    meters.measure_lag(asyncio.get_running_loop())
+    metrics.measure_lag(asyncio.get_running_loop())
     await asyncio.sleep(0)
-    time.sleep(meters.PERIOD_SECONDS + 0.4)  # noqa: ASYNC251  (the fault that is measured)
-    await asyncio.sleep(meters.PERIOD_SECONDS)
+    time.sleep(metrics.PERIOD_SECONDS + 0.4)  # noqa: ASYNC251  (the fault that is measured)
+    await asyncio.sleep(metrics.PERIOD_SECONDS)
     assert beyond("0.25") == before + 1

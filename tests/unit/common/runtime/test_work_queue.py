@@ -7,7 +7,7 @@ import looptime
 import pytest
 from prometheus_client import REGISTRY
 
-from common.observability.meters import ReconcileMeter
+from common.observability.metrics import ReconcileMeter
 from common.runtime.key import Rank
 from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, WorkQueue
 

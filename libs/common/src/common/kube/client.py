@@ -27,7 +27,7 @@ from common.kube import answers, rest_config
 from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
-from common.observability.meters import UNANSWERED, RequestMeter
+from common.observability.metrics import UNANSWERED, RequestMeter
 
 Operations = list[Body]
 """A JSON patch."""

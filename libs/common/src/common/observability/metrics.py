@@ -1,5 +1,13 @@
-"""Metrics that every service has; names and labels as controller-runtime's where it has them (spec raycluster §16)."""
+"""Metrics that every service has, and their series of one controller, of one API server, and of the event loop.
 
+Names and labels are controller-runtime's and client-go's where these have them, as KubeRay registers them (spec raycluster §16). What KubeRay
+counts and we do not have, we do not export: our client keeps no rate limit, and repeats no request by itself. Series are used several times
+in each reconcile, so each is looked up once; what can be counted is read at each scrape instead.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -118,3 +126,72 @@ LEASE_AGE: Final = Gauge("raybus_lease_age_seconds", "Time since this replica re
 FENCED: Final = Counter(
     "raybus_fenced_writes_total", "Writes that were refused because the Lease was not sure any more"
 )
+
+RESULTS: Final = ("success", "requeue_after", "requeue", "error")
+"""As controller-runtime has them; ours never ask for a plain "requeue"."""
+UNANSWERED: Final = "<error>"
+"""client-go's text in place of a status code."""
+PERIOD_SECONDS: Final = 0.1
+
+
+class ReconcileMeter:
+    """The series of one controller: its reconciles and its queue."""
+
+    def __init__(self, controller: str) -> None:
+        self._controller = controller
+        self.results = {result: RECONCILES.labels(controller, result) for result in RESULTS}
+        self.seconds = RECONCILE_SECONDS.labels(controller)
+        self.errors = RECONCILE_ERRORS.labels(controller)
+        self.invariants = INVARIANTS.labels(controller)
+        self.workers = MOST_WORKERS.labels(controller)
+        self.adds = QUEUE_ADDS.labels(controller, controller)
+        self.wait = QUEUE_WAIT.labels(controller, controller)
+        self.work = QUEUE_WORK.labels(controller, controller)
+        self.retries = QUEUE_RETRIES.labels(controller, controller)
+
+    def follow(
+        self, depth: Callable[[], int], longest_wait: Callable[[], float], under_way: Callable[[], list[float]]
+    ) -> None:
+        """Read a queue at each scrape: how many keys wait, how long the first of them has, and for how long each key has been in work."""
+        name = self._controller
+        QUEUE_DEPTH.labels(name, name).set_function(depth)
+        QUEUE_OLDEST.labels(name, name).set_function(longest_wait)
+        QUEUE_UNFINISHED.labels(name, name).set_function(lambda: sum(under_way()))
+        QUEUE_LONGEST.labels(name, name).set_function(lambda: max(under_way(), default=0.0))
+        ACTIVE_WORKERS.labels(name).set_function(lambda: len(under_way()))
+
+
+class RequestMeter:
+    """The series of one API server."""
+
+    def __init__(self, host: str) -> None:
+        def series_of(verb: str) -> tuple[Histogram, ...]:
+            families = (REQUEST_BYTES, REQUEST_SECONDS, ANSWER_BYTES)
+            return tuple(each.labels(verb, host) for each in families)
+
+        self._host = host
+        self._series_of = cache(series_of)
+
+    def sent(self, verb: str, body: bytes | None) -> None:
+        """Record what is sent."""
+        self._series_of(verb)[0].observe(len(body or b""))
+
+    def answered(self, verb: str, code: str, seconds: float) -> None:
+        """Count an answer by its code, or that there was none."""
+        REQUESTS.labels(code, verb, self._host).inc()
+        self._series_of(verb)[1].observe(seconds)
+
+    def read(self, verb: str, body: bytes) -> None:
+        """Record an answer's body."""
+        self._series_of(verb)[2].observe(len(body))
+
+
+def measure_lag(loop: asyncio.AbstractEventLoop) -> None:
+    """Observe every `PERIOD_SECONDS` how late a loop fires a timer, which whatever ran before held up; until the loop is closed."""
+
+    def tick(due: float) -> None:
+        now = loop.time()
+        EVENT_LOOP_LAG.observe(max(0.0, now - due))
+        loop.call_at(now + PERIOD_SECONDS, tick, now + PERIOD_SECONDS)
+
+    tick(loop.time())

@@ -17,7 +17,7 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.observability import tasks
-from common.observability.meters import ReconcileMeter
+from common.observability.metrics import ReconcileMeter
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
 from common.runtime.key import Key, Rank, Watched

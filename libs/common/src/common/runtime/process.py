@@ -16,7 +16,7 @@ import structlog
 import uvloop
 
 from common import errors
-from common.observability import logging, meters, tracing
+from common.observability import logging, metrics, tracing
 from common.settings import Settings
 
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ async def _until_signalled(main: Main, settings: Settings) -> None:
             loop.call_later(CLEANUP_SECONDS, end_at_once)
             task.cancel()
 
-    meters.measure_lag(loop)
+    metrics.measure_lag(loop)
     loop.add_signal_handler(signal.SIGUSR1, _log_tasks)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Hashable
 from functools import cached_property, partial
 from typing import Final, Generic, TypeVar
 
-from common.observability.meters import ReconcileMeter
+from common.observability.metrics import ReconcileMeter
 from common.runtime.key import Rank
 
 K = TypeVar("K", bound=Hashable)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.feature_gates import Gates
-from raybus_cli.linting import advice, routes, rules, serve_schema, shape
+from raybus_cli.linting import advice, rules, serve_schema, shape
 from raybus_cli.linting.finding import Finding, Level
 from raybus_cli.manifests.reading import Document, Place, path
 
@@ -21,7 +21,7 @@ def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -
     if version != API_VERSION:
         errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))
     wrong = shape.problems(document.kind, document.body)
-    errors += wrong or [*rules.problems(document, gates), *routes.problems(document, beside)]
+    errors += wrong or [*rules.problems(document, gates), *rules.problems_of_route(document, beside)]
     found = [_finding(document, Level.ERROR, place, text) for place, text in errors]
     if not wrong and document.kind == KINDS[0]:
         text = str(document.body["spec"].get("serveConfigV2") or "")

@@ -1,16 +1,20 @@
-"""The validations of the services, each with the field that its text names."""
+"""The validations of the services, each with the field that its text names; and whether the HTTPRoute of a RayService agrees to it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
+from common import labels
 from common.api import ray_cluster, ray_service
+from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.feature_gates import Gates
+from common.kube.resources import HTTP_ROUTE
 from common.ray import serve_config
 from common.upgrade import controls as upgrade_controls
+from common.upgrade import weighted_route
 from common.validation import ray_cluster as cluster_rules
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place
@@ -26,6 +30,21 @@ def problems(document: Document, gates: Gates) -> list[Problem]:
     body: Json = {**document.body, "spec": document.body.get("spec") or {}}
     found = _of_service(body, gates) if document.kind == ray_service.KIND else _of_cluster(body, gates)
     return [(_place(document, text), text) for text in found]
+
+
+def problems_of_route(document: Document, beside: Sequence[Document]) -> Iterator[Problem]:
+    """Yield why the route that a RayService names would be refused."""
+    if document.kind != ray_service.KIND:
+        return
+    service = ray_service.decode({**document.body, "spec": document.body.get("spec") or {}})
+    if not weighted_route.is_users(service):
+        return
+    name = weighted_route.name_of(service)
+    for each in beside:
+        if each.kind == HTTP_ROUTE.kind and each.name == name and each.namespace == document.namespace:
+            route = msgspec.json.decode(msgspec.json.encode(each.body), type=HttpRoute)
+            if (why := weighted_route.refusal(service, route)) is not None:
+                yield ("metadata", "annotations", labels.HTTP_ROUTE), f"HTTPRoute {name} {why.message}"
 
 
 def _of_service(body: Json, gates: Gates) -> Iterator[str]:

@@ -27,7 +27,7 @@ from raybus_cli.demo.watching import NAMESPACE
 from support.builders.upgrade_policy import a_policy
 from support.waiting import eventually
 
-from . import version_cases
+from . import judge, version_cases
 from .conftest import Rig
 from .greeter import Greeter, Options, serving_in_steps, settle, show
 from .version_cases import HEAD, LARGEST_WEIGHT, MOST_HARMED, Outcome
@@ -54,10 +54,15 @@ def _steps(first: str, then: str = "5s") -> list[Json]:
 
 POLICIES: Final[dict[str, Json]] = {
     "careful": {"steps": _steps("15s"), "gates": GATES, "bake": "5s"},
-    "cautious": {"steps": [{"weight": 5, "hold": "15s"}, *_steps("15s")], "gates": GATES, "bake": "5s"},
     "patient": {"steps": _steps("80s"), "gates": GATES, "bake": "5s"},
     "timid": {"steps": [{"weight": 2, "hold": "30s"}, *_steps("15s")], "gates": GATES, "bake": "5s"},
     "baking": {"steps": _steps("5s"), "gates": GATES, "bake": "20s"},
+    "brisk": {"steps": _steps("5s", "3s"), "gates": GATES, "bake": "3s"},
+    "judged": {
+        "steps": [{"weight": 5, "hold": "5s"}, *_steps("5s")],
+        "gates": [*GATES, {"webhook": {"url": judge.URL}}],
+        "preview": {"service": True},
+    },
 }
 OPTIONS: Final = Options(
     step=100,
@@ -124,6 +129,13 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
         yield greeter
 
 
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def webhook(rig: Rig, service: Greeter) -> None:
+    """A webhook that judges answers; once, because its pod keeps the key that it started with."""
+    assert service
+    await judge.start(rig)
+
+
 @asynccontextmanager
 async def _under_noise(service: Greeter, *, think_every: float = 0.0) -> AsyncGenerator[list[Answer]]:
     async with service.under_load(rate=RATE, think="60-200", think_every=think_every, seconds=1800.0) as answers:
@@ -182,7 +194,7 @@ async def _start_an_idle_cluster(rig: Rig, service: Greeter) -> None:
 # --- bad versions ------------------------------------------------------------------------------------------------------
 
 BAD: Final = {
-    "a p95 of +137 %": _with("cautious", slower=2.37),
+    "a p95 of +137 %": _with("timid", slower=2.37),
     "2 % errors": _with("patient", errors=0.02),
     "errors after 60 s": _with("patient", errors=0.3, after=60),
     "errors on one path": _with(errors=0.5, path="/other"),
@@ -193,39 +205,62 @@ BAD: Final = {
 
 @pytest.mark.parametrize("name", BAD)
 async def test_a_bad_version_is_taken_back(service: Greeter, table: Table, name: str) -> None:
+    outcome = await _taken_back(service, table, name, BAD[name])
+    assert outcome.harmed > 0, "the version harmed nothing, so nothing was shown"
+
+
+WRONG: Final = {
+    "another model's answers": (_with("judged", wrong_from=1), "preview", 0),
+    "another model's answers, later": (_with("judged", wrong_from=60), "pending", 5),
+}
+"""With the address that the webhook sends requests to, and the largest weight."""
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize("name", WRONG)
+async def test_a_wrong_model_is_taken_back_by_a_webhook(rig: Rig, service: Greeter, table: Table, name: str) -> None:
+    options, role, weight = WRONG[name]
+    outcome = await _taken_back(service, table, name, options)
+    questions = await judge.asked(rig, outcome.cluster)
+    show("", *questions)
+    assert all(each.is_signed for each in questions)
+    assert (questions[-1].result, questions[-1].asked) == ("Fail", role)
+    assert outcome.weight == weight
+    assert (outcome.harmed > 0) == (weight > 0)
+
+
+async def _taken_back(service: Greeter, table: Table, name: str, options: Options) -> Outcome:
+    """Upgrade to a bad version, and expect that a gate takes it back before it harms many."""
     async with service.followed() as history, _under_noise(service) as answers:
         slow = ALLOWED * version_cases.p95_of(answers)
-        old = await service.upgrade(BAD[name])
+        old = await service.upgrade(options)
         generation = await service.generation()
         version = str(service.requested)
-        await service.wait("a first share", lambda state: bool(state.pending) and _share(state) > 0)
-        new = (await service.state()).pending
-        await service.wait("a gate failing", lambda state: _is_aborted_by_a_gate(state, generation), within=240)
+        new = (await service.wait("a new cluster", lambda state: bool(state.pending))).pending
+        await service.wait("a gate failing", lambda state: _is_aborted_by_a_gate(state, generation), within=300)
         await service.wait_for_return(old)
         await settle(answers, more=600)
     assert history
-    is_slower = "slower" in BAD[name].environment["FAULT"]
+    is_slower = "slower" in options.environment["FAULT"]
     bad = version_cases.harmed(answers, version=version, slower_than=slow if is_slower else math.inf)
     back = version_cases.taken_back_at(service.moves, new)
-    assert back is not None, "\n".join(map(str, service.moves))
     outcome = Outcome(
         name=name,
         end="taken back",
+        cluster=new,
         weight=version_cases.largest_weight(service.moves, new),
         requests=len(answers),
         harmed=len(bad),
         of_new=sum(each.version == version for each in answers),
-        seconds=back - min(each.at + each.seconds for each in bad),
+        seconds=back - min(each.at + each.seconds for each in bad) if back is not None and bad else None,
     )
     table.add(outcome)
     show("harmed:", *bad[:3], "…", *bad[-2:])
+    assert (back is None) == (outcome.weight == 0), "\n".join(map(str, service.moves))
     assert outcome.weight <= LARGEST_WEIGHT
     assert outcome.harmed <= MOST_HARMED * outcome.requests
-    assert max(each.at for each in bad if each.failed or each.version == version) <= back + 5
-
-
-def _share(state: ClusterState) -> int:
-    return 0 if state.service is None else state.service.status.pending_service_status.traffic_routed_percent or 0
+    assert all(each.at <= (back or 0) + 5 for each in bad)
+    return outcome
 
 
 def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
@@ -239,32 +274,50 @@ def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
 # --- good versions, and streams that outlive them ----------------------------------------------------------------------
 
 
-async def test_good_versions_are_promoted_and_a_bake_is_taken_back_and_no_stream_is_cut(
-    service: Greeter, table: Table
-) -> None:
-    async with service.followed() as history, _under_noise(service, think_every=6) as answers:
+async def test_good_versions_are_promoted(service: Greeter, table: Table) -> None:
+    async with service.followed() as history, _under_noise(service) as answers:
         for number in range(1, GOOD + 1):
-            before = len(answers)
-            new = await service.wait_for_another(await service.upgrade(_with()), within=480)
-            _promoted(service, table, f"a good version, {number}", answers[before:], new)
+            before, began = len(answers), _now()
+            new = await service.wait_for_promotion(await service.upgrade(_with("brisk")), within=480)
+            name = f"a good version, {number} ({_now() - began:.0f} s)"
+            _promoted(service, table, name, answers[before:], new)
+    assert history
+
+
+async def test_streams_of_minutes_outlive_an_upgrade_a_bake_and_its_rollback(service: Greeter, table: Table) -> None:
+    async with service.followed() as history, _under_noise(service, think_every=6) as answers:
+        first = await service.wait_for_another(await service.upgrade(_with("baking")), within=240)
+        _promoted(service, table, "an upgrade under streams", list(answers), first)
         before = len(answers)
         old = await service.upgrade(_with("baking"))
         await service.wait_for_share(100)
+        await asyncio.sleep(8)  # streams begin on the version that bakes
         pending, reverted = (await service.state()).pending, _now()
         await service.revert(_with("baking"))
         await eventually(lambda: _taken_back_at(service, pending), within=60, what="weight 0")
         back = _taken_back_at(service, pending)
         assert back is not None
-        table.note(f"rollback during the bake: weight 0 in the route {back - reverted:.2f} s after the decision")
+        table.note(
+            f"rollback during the bake: weight 0 in the route {back - reverted:.2f} s after the spec was reverted"
+        )
         await service.wait("the rollback", lambda state: state.active == old and not state.pending)
         await eventually(lambda: answers[-1].at > reverted + 205, within=300, what="the end of streams")
-    assert history
+    assert old == first
+    since = next(index for index, each in enumerate(history) if each.pending == pending)
+    clusters = {name for each in history[since:] for name in (each.active, each.pending) if name}
+    assert clusters == {old, pending}, "the revert made another cluster"
     streams = [each for each in answers if each.think]
     longest = max(each.think for each in streams)
-    cut = sum(each.failed for each in streams)
-    table.note(f"streams of 60 to {longest:.0f} s: {len(streams)} ended, {cut} cut")
+    cut = [each for each in streams if each.failed]
+    open_then = [each for each in streams if each.at < reverted < each.at + each.seconds]
+    of_pending = sum(each.version == str(service.requested) for each in open_then)
+    table.note(
+        f"streams of 60 to {longest:.0f} s: {len(streams)} ended, {len(cut)} cut; {len(open_then)} were open at the"
+        f" revert, {of_pending} of them on the version that was taken back"
+    )
     _promoted(service, table, "bake and rollback under streams", answers[before:], pending)
     assert longest > 100
+    assert of_pending > 0
 
 
 def _taken_back_at(service: Greeter, cluster: str) -> float | None:

@@ -24,6 +24,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     end: str
     """`promoted` or `taken back`."""
+    cluster: str = ""
+    """The new version's."""
     weight: int
     """The largest that the new version had; percent."""
     requests: int

@@ -1,7 +1,7 @@
 """A Serve application with log-normal latencies that gets worse as FAULT in the pods' environment asks; FAULT is a JSON object.
 
 `slower` multiplies the latencies; `errors` is the fraction of requests that fail, of `path` alone, from `after` seconds on, or where `busy`
-other requests are under way; from request `hangs_after` on none is answered; `wrong` answers with another model's number.
+other requests are under way; from request `hangs_after` on none is answered; from request `wrong_from` on another model answers.
 """
 
 import asyncio
@@ -51,9 +51,10 @@ class Greeter:
     @api.get("/")
     @api.get("/other")
     async def answer(self, request: Request) -> dict[str, str]:
-        """Return the version and a number that all right models agree on."""
+        """Return the version and the model."""
         self.first = self.first or time.monotonic()
         self.requests += 1
+        is_wrong = 0 < FAULT.get("wrong_from", 0) <= self.requests
         if 0 < FAULT.get("hangs_after", 0) < self.requests:
             time.sleep(3600)
         self.under_way += 1
@@ -64,7 +65,7 @@ class Greeter:
             self.under_way -= 1
         if self._fails(request.url.path, others):
             raise HTTPException(status_code=500, detail="this version fails as FAULT asks")
-        return {"version": VERSION, "model": "other" if FAULT.get("wrong") else "right"}
+        return {"version": VERSION, "model": "other" if is_wrong else "right"}
 
     def _fails(self, path: str, others: int) -> bool:
         is_meant = path == FAULT.get("path", path) and others >= FAULT.get("busy", 0)

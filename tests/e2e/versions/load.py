@@ -42,7 +42,10 @@ class Load:
             is_whole = not think or body.endswith(b"end\n")
             result["status"] = status if is_whole else None
             if status == 200 and is_whole:
-                result["version"] = body.split(b"\n")[0].decode() if think else json.loads(body)["version"]
+                answer = {"version": body.split(b"\n")[0].decode()} if think else json.loads(body)
+                result["version"] = answer["version"]
+                if answer.get("model", "right") != "right":
+                    result.update(status=None, error="another model's answer")
         except (OSError, TimeoutError, ValueError, EOFError) as problem:
             result["error"] = f"{type(problem).__name__}: {problem}"
         result["seconds"] = round(time.time() - started, 4)

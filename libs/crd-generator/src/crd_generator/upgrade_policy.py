@@ -121,7 +121,9 @@ def _steps() -> Schema:
     )
     return {
         **_list(
-            "Steps of the traffic. Without any, clusterUpgradeOptions of the RayService hold.", step, policy.MOST_STEPS
+            "Steps of the traffic. Without any, clusterUpgradeOptions of the RayService hold.",
+            step,
+            gate_types.MOST_STEPS,
         ),
         "x-kubernetes-validations": [
             _rule(

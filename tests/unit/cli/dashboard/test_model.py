@@ -92,3 +92,14 @@ def test_the_gates_of_an_upgrade_and_their_verdicts_without_any_event() -> None:
     assert detail.row is not None
     assert detail.row.upgrade is not None
     assert (detail.row.upgrade.step, detail.row.upgrade.steps) == (1, 3)
+
+
+def test_a_row_counts_the_steps_of_the_policy_that_the_upgrade_began_with() -> None:
+    snapshot = gated(weight=10)
+    pending = {"default/demo": snapshot.clusters[-1]}
+    row = model.rows([snapshot.service], pending, now=NOW)["default/demo"]
+    assert row.upgrade is not None
+    assert (row.upgrade.step, row.upgrade.steps) == (1, 3)
+    (unknown,) = model.rows([snapshot.service], now=NOW).values()
+    assert unknown.upgrade is not None
+    assert unknown.upgrade.steps == 10

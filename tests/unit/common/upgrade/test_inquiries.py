@@ -268,6 +268,16 @@ async def test_a_query_passes_and_fails_by_what_was_answered_last() -> None:
     assert found == [Outcome.PASS, wait, wait, Outcome.PASS, wait, wait, Outcome.FAIL]
 
 
+async def test_a_missing_value_begins_the_evidence_anew() -> None:
+    asking, found = Asking(), list[Outcome]()
+    answers = iter(["0.6", "0.6", None, "0.6", "0.6", "0.6"])
+    asking.servers.answer = lambda _: vector() if (value := next(answers)) is None else vector(value)
+    for _ in range(6):
+        found.append((await asking.inquiries.of(a_step(), (QUERY,)))[QUERY].outcome)
+        asking.clock.advance(15)
+    assert found == [Outcome.INCONCLUSIVE] * 5 + [Outcome.FAIL]
+
+
 async def test_the_values_of_another_step_do_not_count() -> None:
     asking = Asking()
     asking.servers.answer = lambda _: vector("0.6")

@@ -1,7 +1,7 @@
 """The content of the page, made from snapshots and events; pure, and complete: the page itself decides nothing but the layout."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from common import annotation_record
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
@@ -117,9 +118,16 @@ def key_of(service: RayService) -> str:
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
 
-def rows(services: Iterable[RayService], *, now: datetime) -> dict[str, Row]:
-    """Return the list."""
-    return {key_of(each): _row(each, tree.build(Snapshot(service=each), now=now)) for each in services}
+def rows(
+    services: Iterable[RayService], pending: Mapping[str, RayCluster] | None = None, *, now: datetime
+) -> dict[str, Row]:
+    """Return the list; `pending` has the pending clusters that are known, by the keys of their RayServices."""
+    found: dict[str, Row] = {}
+    for each in services:
+        cluster = (pending or {}).get(key_of(each))
+        snapshot = Snapshot(service=each, clusters=() if cluster is None else (cluster,))
+        found[key_of(each)] = _row(each, tree.build(snapshot, now=now))
+    return found
 
 
 def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = "") -> Detail:

@@ -20,6 +20,7 @@ from raybus_cli.dashboard import model
 from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.history import History
 from raybus_cli.dashboard.model import Detail
+from raybus_cli.dashboard.pending import PendingClusters
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
@@ -83,6 +84,7 @@ class Poller:
         self._namespace = namespace
         self._board = board
         self._history = history
+        self._pending = PendingClusters()
         self._last: dict[str, Snapshot] = {}
 
     async def close(self) -> None:
@@ -97,7 +99,7 @@ class Poller:
         now = session.now()
         for each in services:
             self._history.see(model.key_of(each), each, now=now)
-        self._board.list(model.rows(services, now=now))
+        self._board.list(model.rows(services, await self._pending.of(kube, services), now=now))
         self._set_sources(problem="")
 
     async def follow_list(self) -> None:

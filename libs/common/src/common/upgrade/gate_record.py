@@ -13,9 +13,8 @@ from msgspec import UNSET, UnsetType
 
 from common import untrusted
 from common.annotation_record import AnnotationRecord
-from common.upgrade.gate_types import MOST_GATES
+from common.upgrade.gate_types import MOST_GATES, MOST_STEPS
 
-MOST_STEPS: Final = 20
 LARGEST: Final = 16 * 1024
 """Bytes of all steps; the annotations of an object may have 256 KiB."""
 LONGEST_TEXT: Final = 200

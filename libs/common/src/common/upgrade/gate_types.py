@@ -15,6 +15,8 @@ import msgspec
 from common.upgrade.fields import Fields
 
 MOST_GATES: Final = 10
+MOST_STEPS: Final = 20
+"""Of a policy; at each the outcomes of all gates are recorded."""
 LARGEST_INCREASE: Final = 1000
 """Percent."""
 LOWEST_QUANTILE: Final = 0.5

@@ -21,10 +21,9 @@ from common.api.ray_cluster import RayCluster
 from common.upgrade import gate_types
 from common.upgrade.controls import Approval
 from common.upgrade.fields import Fields
-from common.upgrade.gate_types import AnyGate
+from common.upgrade.gate_types import MOST_STEPS, AnyGate
 
 ANNOTATION: Final = labels.UPGRADE_POLICY_RECORD
-MOST_STEPS: Final = 20
 LARGEST_RECORD: Final = 64 * 1024
 """Bytes; no legal spec needs half of it, and all annotations of an object may have 256 KiB."""
 WHOLE: Final = 100

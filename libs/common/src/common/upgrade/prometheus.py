@@ -15,7 +15,7 @@ from common import errors, untrusted
 from common.upgrade import gates
 from common.upgrade.gate_types import PLACEHOLDER, PrometheusGate
 from common.upgrade.gates import Outcome, Result
-from common.upgrade.webhook import OK, Answer, Step
+from common.upgrade.webhook import OK, Answer, Step, quoted
 
 EVERY: Final = 15.0
 """Seconds from an answer to the next question."""
@@ -25,8 +25,6 @@ EVIDENCE: Final = 3
 """Values beyond the limit, one after another, that fail a gate."""
 LARGEST_ANSWER: Final = 64 * 2**10
 """Bytes."""
-LONGEST_TEXT: Final = 200
-"""Characters of an error of Prometheus that messages repeat."""
 SECONDS: Final = 10.0
 """For one answer."""
 _NUMBER: Final = re.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")
@@ -87,8 +85,7 @@ def read(answer: Answer) -> float:
     try:
         body = msgspec.json.decode(answer.body, type=_Body)
         if body.status == "error":
-            text = " ".join(untrusted.clipped(body.error, LONGEST_TEXT).split())
-            raise errors.Unavailable(f"answered status {answer.status}: {text}")
+            raise errors.Unavailable(f"answered status {answer.status}: {quoted(body.error)}")
         if answer.status != OK or body.status != "success" or body.data is None:
             raise errors.Unavailable(no_answer)
         value = _value(body.data)
@@ -119,10 +116,8 @@ def _value(data: _Data) -> str:
     return found[0].value[1]
 
 
-def after(readings: Readings, gate: PrometheusGate, value: float | None, *, now: float) -> Readings:
-    """Return the readings with the value of one more question, None where it had none."""
-    if value is None:
-        return Readings()
+def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float) -> Readings:
+    """Return the readings with the value of one more question."""
     return Readings(value=value, at=now, beyond=0 if gate.holds(value) else readings.beyond + 1)
 
 

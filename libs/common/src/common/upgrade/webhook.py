@@ -26,7 +26,7 @@ SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
 LARGEST_ANSWER: Final = 16 * 2**10
 """Bytes."""
 LONGEST_TEXT: Final = 200
-"""Characters of an answer's text that messages repeat."""
+"""Characters of a server's text that messages quote."""
 SECONDS: Final = 10.0
 """For one answer."""
 MOST_TIMES: Final = 10_000
@@ -201,8 +201,12 @@ def read(answer: Answer) -> Reply:
         raise errors.Unavailable(f"did not answer {legal}") from problem
     if found.result not in _RESULTS:
         raise errors.Unavailable(f"did not answer {legal}: the result is {untrusted.clipped(found.result, 20)!r}")
-    text = " ".join(untrusted.clipped(found.text, LONGEST_TEXT).split())
-    return Reply(result=found.result, text=text)
+    return Reply(result=found.result, text=quoted(found.text))
+
+
+def quoted(text: str) -> str:
+    """Return a text of a server as messages quote it: in one line, bounded, without control characters."""
+    return " ".join(untrusted.clipped(text, LONGEST_TEXT).split())
 
 
 def pause(times: int) -> float:

@@ -86,6 +86,7 @@ CLUSTERS: Final = {
 }  # fmt: skip
 
 NORMAL: Final = {
+    "UpgradePolicyEdited": "The upgrade follows its UpgradePolicy as it was edited (`applyEdits: AtOnce`).",
     "UpgradeStarted": "raybus prepares a new cluster; the message contains the cause.",
     "UpgradePromoted": "The new cluster is the active one.",
     "GatePassed": "Gates of the UpgradePolicy passed at the present weight; the message has their figures.",

@@ -19,7 +19,8 @@ Every field of `raybus.io/v1alpha1` UpgradePolicy (`kubectl get up`). {markdown.
 
 A RayService chooses its policy by the annotation `raybus.io/upgrade-policy: NAME`; the policy is in the namespace of the RayService. The policy
 with the annotation `raybus.io/default: "true"` is for the RayServices of its namespace that name none. An upgrade follows the
-policy that it began with: raybus records it on the new RayCluster, in the annotation `raybus.io/upgrade-policy-record`.
+policy that it began with: raybus records it on the new RayCluster, in the annotation `raybus.io/upgrade-policy-record`. With `applyEdits: AtOnce`
+it follows [an edit in mid-upgrade](../how-to/canary.md#change-the-policy-of-an-upgrade-in-progress), too.
 
 The API server refuses a policy that breaks a rule of this page, with the field in its message. `raybus policy lint FILE` checks a file without a
 cluster, and `raybus policy try NAME --service NAME` evaluates the gates with the requests that a RayService answers now.
@@ -28,8 +29,8 @@ cluster, and `raybus policy try NAME --service NAME` evaluates the gates with th
 _TAIL: Final = """
 ## Status
 
-raybus writes the condition `Accepted` when an upgrade is about to begin and reads the policy, so a policy that no upgrade has used has none. True: upgrades can follow it. False, with the reason `Invalid`:
-a field breaks a rule, and the message names it; the upgrade waits. `observedGeneration` is the edit that it is about. What an upgrade that follows the policy came to is in the RayService: its conditions, above all
+raybus writes the condition `Accepted` when an upgrade is about to begin and reads the policy, and after an edit that applies at once, so a policy that no upgrade has used has none. True: upgrades can follow it. False, with the reason `Invalid`:
+a field breaks a rule, and the message names it; an upgrade that is to begin waits, and one in progress keeps what it follows. `observedGeneration` is the edit that it is about. What an upgrade that follows the policy came to is in the RayService: its conditions, above all
 `UpgradeGatesPassed`, and its receipt.
 
 ## Gates

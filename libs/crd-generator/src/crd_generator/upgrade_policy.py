@@ -78,7 +78,7 @@ def _root() -> Schema:
 def spec() -> Schema:
     """Return the schema of the spec."""
     return _object(
-        "The policy. An edit applies to the next upgrade.",
+        "The policy. An edit applies to the next upgrade, or at once (applyEdits).",
         {
             "warmUp": _warm_up(),
             "mirror": _mirror(),
@@ -101,7 +101,8 @@ def spec() -> Schema:
                 "default": True,
             },
             "applyEdits": _choice(
-                "When an edit of this policy applies to an upgrade that has begun; AtOnce has no effect yet.",
+                "When an edit of this policy applies to an upgrade that began with this value: to the next one instead, or at once. "
+                "No edit takes traffic back.",
                 policy.ApplyEdits,
                 default=policy.ApplyEdits.NEXT_UPGRADE,
             ),

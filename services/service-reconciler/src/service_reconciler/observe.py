@@ -75,7 +75,7 @@ class Observer:
         self._lookup = Lookup(kube, cache, clock)
         self._watch = ClockWatch(clock)
         self._serve = serve
-        self._policies = Policies(kube, outbound)
+        self._policies = Policies(kube, outbound, clock)
         self._warm_ups = WarmUps(serve, background)
         self._inquiries = Inquiries(kube, outbound, background, clock)
         self._config = config
@@ -87,6 +87,7 @@ class Observer:
         """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
+            self._policies.forget(each.metadata.uid)
             self._warm_ups.forget(each.metadata.uid)
             self._inquiries.forget(each.metadata.uid)
             if isinstance(each, RayService):
@@ -136,6 +137,8 @@ class Observer:
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
+        if (followed := observed.following) is not None:
+            observed = msgspec.structs.replace(observed, policy_read=await self._policies.edit_of(followed))
         observed = msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
         return msgspec.structs.replace(observed, answers=await self._answers(observed))
 

@@ -25,9 +25,9 @@ from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record, Upgrade
-from service_reconciler import validation
+from service_reconciler import decided, validation
 from service_reconciler.policy_reading import Reading
-from service_reconciler.reasons import EventReason, Reason
+from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
@@ -112,7 +112,7 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     Unset where it was not read: then no cluster is created for an upgrade.
     """
     policy_read: Reading | None = None
-    """That policy as it was read; None where none was."""
+    """That policy as it was read, or the policy of the upgrade in progress after an edit that applies at once; None where none was."""
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
 
@@ -182,6 +182,14 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
         replaced = (each for each in self.unneeded if each.metadata.name == old)
         whole = (each for each in replaced if not marks & each.metadata.annotations.keys())
         return next(((each, policy.bake) for each in whole if each.metadata.deletion_timestamp is None), None)
+
+    @property
+    def following(self) -> RayCluster | None:
+        """Return the cluster with the record of the policy that is in force: of an upgrade that goes forward, or of its bake."""
+        is_over = decided.is_rolling_back(self.service) or decided.holds(self.service, ConditionType.UPGRADE_ABORTED)
+        if self.pending is not None:
+            return None if self.policy is None or is_over else self.pending.cluster
+        return None if self.active is None or self.baking is None else self.active.cluster
 
     @property
     def returnable(self) -> str:

@@ -13,23 +13,25 @@ import msgspec
 from msgspec import UnsetType
 
 from common import conditions, labels
-from common.api.event import warning
+from common.api.event import normal, warning
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.problem import Problem, message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
+from common.runtime.actions import Action, ActionEvents, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
+from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
 from service_reconciler.actions import RecordRevision, ReportPolicy, UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.policy_reading import EVERY
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Decision, Step
-from service_reconciler.reasons import ConditionType, Reason
+from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.status import compute, suspend
@@ -152,7 +154,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
     created = [] if has_timed_out else _creation(observed, names)
     before = (
         *_policy_report(observed, now=now),
-        *_growth(found),
+        *(_growth(found) or _policy_edit(found)),
         *sent,
         *serving.shared_labels(observed),
         *serving.preview(
@@ -223,6 +225,28 @@ def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
     return [ReportPolicy(name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True)]
 
 
+def _policy_edit(found: Assessment) -> list[Action]:
+    """Return the write of an edited UpgradePolicy onto the new cluster; its upgrade follows it from now on.
+
+    An upgrade that failed a gate keeps the policy that it failed by: what follows from a failure was decided by that.
+    """
+    observed, cluster = found.observed, found.observed.following
+    record = None if observed.policy_read is None else observed.policy_read.record
+    is_kept = found.decision.step is Step.KEEP and found.decision.rollback is None and found.control.abort is None
+    if cluster is None or not isinstance(record, str) or not is_kept or controls.failed_gate(observed) is not None:
+        return []
+    meta = cluster.metadata
+    where = meta.namespaced_name
+    note = f"The upgrade to RayCluster {where} follows its UpgradePolicy as it was edited (applyEdits: AtOnce)"
+    report = ActionEvents(
+        success=normal(EventReason.POLICY_EDITED, "Upgrade", note),
+        failure=events.CLUSTER_UPDATED.of("new", where).failure,
+    )
+    annotations = {labels.UPGRADE_POLICY_RECORD: record}
+    patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
+    return [Patch(resource=RAY_CLUSTER, name=meta.name, patch=patch, events=report, is_side=True)]
+
+
 def _growth(found: Assessment) -> list[Action]:
     """Return changes to existing clusters: appended worker groups, and renewed annotations."""
     observed, service, decision = found.observed, found.observed.service, found.decision
@@ -271,6 +295,8 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
     if limit is not None:
         is_initializing = ready is not None and ready.reason == Reason.INITIALIZING
         polls.append(ready.last_transition_time + limit if ready and is_initializing else now + observed.rest)
+    following = None if observed.following is None else upgrade_policy.of_cluster(observed.following)
+    polls += [now + EVERY] if following is not None and following.applies_edits_at_once else []
     return min(polls, default=now + STARTING)
 
 

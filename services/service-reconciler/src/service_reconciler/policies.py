@@ -2,35 +2,78 @@
 
 It is read from the API server while the spec differs from the active cluster's and no pending cluster exists, and recorded on that one: a service at its
 goal costs nothing, and an edit applies to the next upgrade. Without a readable policy no upgrade begins, for its user counts on the gates.
+
+Where the record has `applyEdits: AtOnce` the policy is read again each `EVERY` seconds while the upgrade lasts. What cannot be followed or
+read leaves the record as it is, and so does another policy of the same name (ADR 30).
 """
 
+import math
 from typing import Final
 
 import msgspec
+import structlog
 
 from common import errors, labels
 from common.api.meta import Items
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import UPGRADE_POLICY, illegal_name
 from common.problem import Problem
+from common.runtime.cache import Remembered
 from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.outbound import Outbound
-from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
-from service_reconciler.policy_reading import Reading
+from common.upgrade.policy import PolicyError, Recorded, Stored, UpgradePolicy
+from service_reconciler.policy_reading import EVERY, Reading
 from service_reconciler.reasons import Reason
 
 MOST: Final = 100
 """UpgradePolicies of a namespace among which the default is searched."""
 
+log = structlog.get_logger()
+
 
 class Policies:
     """Reads UpgradePolicies."""
 
-    def __init__(self, kube: Kube, outbound: Outbound) -> None:
+    def __init__(self, kube: Kube, outbound: Outbound, clock: Clock) -> None:
         self._kube = kube
         self._outbound = outbound
+        self._clock = clock
+        self._edits = Remembered[str, tuple[float, Reading | None]]()
+        """When the policy of an upgrade was read, and its edit; by the uid of the cluster with the record."""
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of the policy of an upgrade to a cluster."""
+        self._edits.pop(uid, None)
+
+    async def edit_of(self, cluster: RayCluster) -> Reading | None:
+        """Return the policy of an upgrade in progress as it was edited since it was recorded on the new cluster; None without such an edit."""
+        meta, held, policy = cluster.metadata, upgrade_policy.record_of(cluster), upgrade_policy.of_cluster(cluster)
+        if held is None or policy is None or not policy.applies_edits_at_once:
+            return None
+        now, (read_at, edit) = self._clock.monotonic(), self._edits.get(meta.uid, (-math.inf, None))
+        if now < read_at + EVERY.total_seconds():  # its write may have been refused; its report was made
+            is_due = (
+                edit is not None and isinstance(edit.record, str) and edit.record != upgrade_policy.text_of(cluster)
+            )
+            return Reading(record=edit.record) if edit is not None and is_due else None
+        edit = await self._edit(held, meta.namespace)
+        self._edits[meta.uid] = now, edit
+        return edit
+
+    async def _edit(self, held: Recorded, namespace: str) -> Reading | None:
+        """Return a policy that was edited since it was recorded, None otherwise; what cannot be read changes nothing."""
+        try:
+            found = msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, namespace, held.name), type=Stored)
+        except errors.NotFound:
+            return None
+        except (errors.Forbidden, errors.Unavailable, msgspec.DecodeError) as problem:
+            log.info("an UpgradePolicy is not read again", policy=held.name, error=str(problem))
+            return None
+        return self._reading(found, namespace) if upgrade_policy.is_edited(held, found) else None
 
     async def record_for(self, service: RayService) -> Reading:
         """Return the record of the policy that a RayService follows."""
@@ -38,18 +81,17 @@ class Policies:
         found = await self._default(service) if not name else await self._named(service, name)
         if not isinstance(found, Stored):
             return Reading(record=found)
+        return self._reading(found, service.metadata.namespace)
+
+    def _reading(self, found: Stored, namespace: str) -> Reading:
         meta, spec = found.metadata, found.spec
         try:
-            policy = upgrade_policy.read(meta.name, spec)
-            why = self._forbidden(policy, service.metadata.namespace)
-            record: str | Problem[Reason] = (
-                upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec)
-                if why is None
-                else _refused(meta.name, why)
-            )
+            why = self._forbidden(upgrade_policy.read(meta.name, spec), namespace)
         except PolicyError as problem:
-            record = _refused(meta.name, f"is not valid: {problem}. Correct it, and the upgrade begins")
-        return Reading(record=record, stored=found)
+            why = f"is not valid: {problem}. Correct it"
+        if why is not None:
+            return Reading(record=_refused(meta.name, why), stored=found)
+        return Reading(record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec), stored=found)
 
     def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
         """Return which gate asks a server that may not be asked; its upgrade would wait for good."""
@@ -94,4 +136,4 @@ class Policies:
 
 
 def _refused(name: str, why: str) -> Problem[Reason]:
-    return Problem(Reason.INVALID_POLICY, f"the upgrade waits: UpgradePolicy {name} {why}")
+    return Problem(Reason.INVALID_POLICY, f"UpgradePolicy {name} {why}")

@@ -77,6 +77,7 @@ class EventReason(StrEnum):
     UPGRADE_STALLED = "UpgradeStalled"
     UPGRADE_ABORTED = "UpgradeAborted"
     UPGRADE_EVENT_LOST = "UpgradeEventLost"
+    POLICY_EDITED = "UpgradePolicyEdited"
     INVALID_ANNOTATION = "InvalidAnnotation"
     ROLLBACK_STARTED = "RollbackStarted"
     ROLLBACK_COMPLETED = "RollbackCompleted"

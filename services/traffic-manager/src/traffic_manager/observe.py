@@ -272,13 +272,13 @@ class Observer:
 
     async def _answers(self, observed: Observed, policy: UpgradePolicy, share: Share) -> Mapping[AnyGate, Result]:
         """Return what the gates came to that ask a server; before the first traffic they ask once the pending cluster can serve."""
-        pair, weight = observed.pair, share.weight
+        pair, weight, held = observed.pair, share.weight, observed.upgrade
         asked = gate_types.asking(policy.gates, is_before=weight == 0)
         if (
             not asked
             or pair is None
             or not observed.is_deciding
-            or (weight > 0 and not upgrade_policy.is_step(policy, weight))
+            or not upgrade_policy.is_stop(policy, weight, None if held is None else held.aim or None)
         ):
             return {}
         active, pending = pair

@@ -16,7 +16,7 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result
 from common.upgrade.routed_service import RoutedService
-from common.upgrade.traffic_record import Record
+from common.upgrade.traffic_record import Record, Upgrade
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,9 +118,14 @@ class Observed(RoutedService, frozen=True, kw_only=True):
     @property
     def is_deciding(self) -> bool:
         """Return whether the gates of an UpgradePolicy still decide about the upgrade: it goes forward, and none of them failed."""
-        held = traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
+        held = self.upgrade
         is_over = self.is_aborted or self.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
         return not is_over and not upgrade_controls.of(self.service).promotes
+
+    @property
+    def upgrade(self) -> Upgrade | None:
+        """Return what is recorded of the upgrade in steps that is on."""
+        return traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
 
     @property
     def active_name(self) -> str:

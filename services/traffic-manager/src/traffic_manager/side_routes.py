@@ -18,7 +18,7 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
 from common.ray import service_ports
-from common.runtime.actions import Action, Create, Report
+from common.runtime.actions import Action, Create, Patch, Report
 from common.upgrade import weighted_route
 from common.upgrade.policy import Preview
 from traffic_manager import routing
@@ -45,22 +45,29 @@ def preview(observed: Observed, wanted: Preview | None) -> Iterator[Action]:
 
 
 def mirror(observed: Observed, percent: int) -> Iterator[Action]:
-    """Yield what makes so many percent of the requests be copied to the pending cluster; none for 0."""
+    """Yield what makes so many percent of the requests be copied to the pending cluster; none for 0.
+
+    The duration counts from the creation of the route, so another percentage or other methods are written into it.
+    """
     have, policy = observed.mirror_route, observed.policy
     if percent == 0 or policy is None or policy.mirror is None or observed.pair is None:
         yield from _removal(observed, have)
-    elif have is None:
-        active, pending = observed.pair
-        copied = {
-            "percent": percent,
-            "backendRef": {key: each for key, each in _backend(pending).items() if key != "weight"},
-        }
-        rule = {
-            "matches": [{**MATCH, "method": each} for each in policy.mirror.methods],
-            "filters": [{"type": "RequestMirror", "requestMirror": copied}],
-            "backendRefs": [_backend(active)],
-        }
+        return
+    active, pending = observed.pair
+    copied = {
+        "percent": percent,
+        "backendRef": {key: each for key, each in _backend(pending).items() if key != "weight"},
+    }
+    rule = {
+        "matches": [{**MATCH, "method": each} for each in policy.mirror.methods],
+        "filters": [{"type": "RequestMirror", "requestMirror": copied}],
+        "backendRefs": [_backend(active)],
+    }
+    if have is None:
         yield _created(observed, names.mirror_route(observed.service.metadata.name), rule)
+    elif routing.is_ours(observed, have) and not _mirrors(have, rule):
+        patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
+        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, chain=CHAIN, is_side=True)
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
@@ -87,6 +94,12 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
     """Return whether a route has this one rule."""
     held = [(list(each.matches), [ref.name for ref in each.backend_refs]) for each in have.spec.rules]
     return held == [(rule["matches"], [each["name"] for each in rule["backendRefs"]])]
+
+
+def _mirrors(have: HttpRoute, rule: Json) -> bool:
+    """Return whether a route mirrors as many requests of the same methods."""
+    asked = [each["requestMirror"]["percent"] for each in rule["filters"]]
+    return _holds(have, rule) and gateway_api.mirrored(have) == asked
 
 
 def _mirrored_methods(observed: Observed) -> tuple[str, ...]:

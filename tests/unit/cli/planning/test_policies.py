@@ -56,6 +56,7 @@ def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() ->
 SUMMARIES: Final[list[tuple[Json, str]]] = [
     ({}, "steps of clusterUpgradeOptions; no gates; at least 0 s"),
     ({"mirror": {"percent": 5, "duration": "61s"}}, "steps of clusterUpgradeOptions; no gates; at least 1 min 1 s"),
+    ({"applyEdits": "AtOnce"}, "steps of clusterUpgradeOptions; no gates; at least 0 s; edits apply at once"),
     ({"autoPromote": False}, "steps of clusterUpgradeOptions; no gates; at least 0 s and 1 pause"),
     (
         {"autoPromote": False, "steps": [{"weight": 9, "pause": {}}, {"weight": 100, "hold": "5s"}]},

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import untrusted
+from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import Gate, Metric, PrometheusGate, WebhookGate
@@ -17,7 +18,9 @@ from common.upgrade.policy import (
     OnFailure,
     PolicyError,
     Preview,
+    Recorded,
     Step,
+    Stored,
     UpgradePolicy,
     WarmUp,
 )
@@ -281,3 +284,36 @@ def test_without_steps_there_is_one_of_all_traffic() -> None:
 def test_the_longest_hold() -> None:
     assert upgrade_policy.longest_hold(READ) == 5 * MINUTE
     assert upgrade_policy.longest_hold(UpgradePolicy(name="p")) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("weight", "aim", "stops", "following"),
+    [
+        (0, None, True, 1),
+        (10, 10, True, 25),
+        (17, 25, False, 25),
+        (17, None, False, 25),
+        (17, 17, True, 25),
+        (17, 20, False, 20),
+        (50, 50, True, 100),
+        (60, 50, True, 100),
+    ],
+)
+def test_an_upgrade_stops_at_the_step_that_a_move_was_for_also_when_an_edit_removed_it(
+    weight: int, aim: int | None, *, stops: bool, following: int
+) -> None:
+    assert upgrade_policy.is_stop(READ, weight, aim) is stops
+    assert upgrade_policy.next_weight(READ, weight, aim) == following
+
+
+def test_without_steps_an_upgrade_stops_at_each_weight() -> None:
+    assert upgrade_policy.is_stop(UpgradePolicy(name="p"), 17, 25)
+
+
+@pytest.mark.parametrize(
+    ("uid", "generation", "expected"), [("u", 4, True), ("u", 3, False), ("u", 2, False), ("v", 4, False)]
+)
+def test_an_edit_is_a_later_generation_of_the_same_object(uid: str, generation: int, *, expected: bool) -> None:
+    held = Recorded(name="careful", uid="u", generation=3)
+    stored = Stored(metadata=ObjectMeta(name="careful", uid=uid, generation=generation))
+    assert upgrade_policy.is_edited(held, stored) is expected

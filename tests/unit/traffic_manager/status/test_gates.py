@@ -122,3 +122,11 @@ def test_gates_that_pass_now_are_reported_once() -> None:
     assert gates.passed(a_new_step(), [result]) == ["errorRate: fine"]
     assert gates.passed(None, [result, a_result()]) == ["errorRate: fine"]
     assert gates.passed(a_step(result), [result]) == []
+
+
+def test_a_gate_that_an_edit_puts_in_the_place_of_another_passes_for_the_first_time() -> None:
+    held = a_step(a_result(Outcome.PASS, 100))
+    assert gates.passed(held, [a_result(Outcome.PASS, 200)]) == []
+    other = Gate(metric=Metric.LATENCY, quantile=0.95, max=1.0)
+    edited = Result(gate=other, outcome=Outcome.PASS, requests=200, value=0.5, limit=1.0, text="latencyP95: text")
+    assert gates.passed(held, [edited]) == ["latencyP95: text"]

@@ -113,7 +113,8 @@ def summary(found: UpgradePolicy) -> str:
     if not found.auto_promote and not (found.steps and found.steps[-1].pauses):
         pauses += 1  # before the promotion
     waits = [duration(shortest(found)), *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else [])]
-    return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}"
+    edits = "; edits apply at once" if found.applies_edits_at_once else ""
+    return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}{edits}"
 
 
 def steps(found: UpgradePolicy) -> str:

@@ -88,6 +88,14 @@ class _Upgrade(msgspec.Struct):
     webhooks: dict[WebhookGate, _WebhookInquiry] = {}
     queries: dict[PrometheusGate, _PrometheusInquiry] = {}
 
+    def keep(self, asked: Sequence[AskingGate]) -> None:
+        """Drop the gates that an edit of the policy removed or changed."""
+        removed = [*(self.webhooks.keys() | self.queries.keys()).difference(asked)]
+        for gate in removed:
+            inquiry = self.webhooks.pop(gate) if isinstance(gate, WebhookGate) else self.queries.pop(gate)
+            if inquiry.task is not None:
+                inquiry.task.cancel()
+
 
 class Inquiries:
     """Asks the servers of the gates of the upgrades of this replica."""
@@ -112,6 +120,7 @@ class Inquiries:
         self._upgrades.move_to_end(uid)
         while len(self._upgrades) > REMEMBERED:
             self.forget(next(iter(self._upgrades)))
+        held.keep(asked)
         found: dict[AnyGate, Result] = {}
         for gate in asked:
             if isinstance(gate, WebhookGate):

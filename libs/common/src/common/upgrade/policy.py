@@ -1,6 +1,7 @@
 """An UpgradePolicy: the steps, gates and phases that its user wants of an upgrade, and the record of it on the pending cluster.
 
-An upgrade follows the policy that it began with, so a copy is an annotation of the pending RayCluster; an edit applies to the next upgrade.
+An upgrade follows the policy that it began with, so a copy is an annotation of the pending RayCluster; an edit applies to the next upgrade, or
+at once by a new copy (`applyEdits`, ADR 30).
 The CRD refuses what `read` refuses. It is read again here, because a CRD may be older than this build, and every writer of a RayCluster
 can replace the record.
 """
@@ -176,9 +177,19 @@ def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
     return msgspec.json.encode(Recorded(name=name, uid=uid, generation=generation, spec=spec)).decode()
 
 
+def text_of(cluster: RayCluster) -> str | None:
+    """Return the text of the record on a cluster."""
+    return cluster.metadata.annotations.get(ANNOTATION)
+
+
+def is_edited(held: Recorded, stored: Stored) -> bool:
+    """Return whether a policy was edited since it was recorded; one with another uid is another one of the same name."""
+    return stored.metadata.uid == held.uid and stored.metadata.generation > held.generation
+
+
 def record_of(cluster: RayCluster) -> Recorded | None:
     """Return the record on a cluster, None where it is none of ours."""
-    text = cluster.metadata.annotations.get(ANNOTATION)
+    text = text_of(cluster)
     if text is None or len(text) > LARGEST_RECORD:
         return None
     found = annotation_record.decode(text, Recorded)
@@ -186,7 +197,7 @@ def record_of(cluster: RayCluster) -> Recorded | None:
 
 
 def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
-    """Return the policy that an upgrade began with, None without a readable record.
+    """Return the policy that an upgrade follows, None without a readable record.
 
     Fields that a later build added are ignored, so that an upgrade survives a return to this one.
     """
@@ -212,14 +223,19 @@ def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
     return max((each for each in policy.steps if each.weight <= weight), key=lambda each: each.weight, default=None)
 
 
-def is_step(policy: UpgradePolicy, weight: int) -> bool:
-    """Return whether a weight is one of the steps; without steps each is."""
-    return not policy.steps or any(each.weight == weight for each in policy.steps)
+def is_stop(policy: UpgradePolicy, weight: int, aim: int | None = None) -> bool:
+    """Return whether an upgrade stays at a weight until its gates hold, after a move of traffic that was for the step at `aim`.
+
+    That is so at each step, before the first one, without steps at each weight, and at a step that an edit removed since.
+    """
+    is_step = weight == 0 or not policy.steps or any(each.weight == weight for each in policy.steps)
+    return is_step or (aim is not None and weight >= aim)
 
 
-def next_weight(policy: UpgradePolicy, weight: int) -> int:
-    """Return the weight of the step after a weight; 100 after the last step and without steps."""
-    return min((each.weight for each in policy.steps if each.weight > weight), default=WHOLE)
+def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> int:
+    """Return the weight of the step after a weight, 100 after the last step and without steps; nothing passes by the step at `aim`."""
+    later = [each.weight for each in policy.steps if each.weight > weight]
+    return min(later + ([aim] if aim is not None and aim > weight else []), default=WHOLE)
 
 
 def longest_hold(policy: UpgradePolicy) -> timedelta:

@@ -54,6 +54,8 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     least: int
     best: int | UnsetType = UNSET
     """The most traffic, in percent, that the new cluster ever got."""
+    aim: int | UnsetType = UNSET
+    """The step of its UpgradePolicy that the last move of traffic was for; capacity may have allowed less."""
     sheds: int | UnsetType = UNSET
     """How often a cluster lost traffic for its health since the new one got as much for the first time."""
     shed_at: datetime | UnsetType = UNSET

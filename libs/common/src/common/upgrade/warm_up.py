@@ -21,6 +21,7 @@ REMEMBERED: Final = 1024
 
 
 class _Run(msgspec.Struct):
+    asked: WarmUp
     progress: WarmUpProgress
     task: asyncio.Task[None] | None = None
 
@@ -35,11 +36,14 @@ class WarmUps:
         """By the uid of the cluster."""
 
     async def of(self, uid: str, proxies: Sequence[Target], asked: WarmUp) -> WarmUpProgress:
-        """Return how far the warm-up of a cluster is; it begins with the first call that knows proxies."""
+        """Return how far the warm-up of a cluster is; it begins with the first call that knows proxies, and anew when it was edited."""
+        if uid in self._runs and self._runs[uid].asked != asked:
+            self.forget(uid)
         if uid not in self._runs:
             if not proxies:
                 return WarmUpProgress(wanted=asked.requests)
-            run = self._runs[uid] = _Run(progress=WarmUpProgress(wanted=max(asked.requests, len(proxies))))
+            progress = WarmUpProgress(wanted=max(asked.requests, len(proxies)))
+            run = self._runs[uid] = _Run(asked=asked, progress=progress)
             run.task = await self._background.start(self._run(run.progress, proxies, asked))
             while len(self._runs) > REMEMBERED:
                 self.forget(next(iter(self._runs)))

@@ -83,10 +83,10 @@ def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
     if controls.pauses:
         return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
     if isinstance(observed.next_policy, Problem):
-        return observed.next_policy
+        return Problem(observed.next_policy.code, f"the upgrade waits: {observed.next_policy.message}")
     if policy is None or pending is None:
         return None
-    if (failed := _failed(observed)) is not None and policy.on_failure is OnFailure.PAUSE:
+    if (failed := failed_gate(observed)) is not None and policy.on_failure is OnFailure.PAUSE:
         return Problem(Reason.GATE_FAILED, f"paused, for the gate {failed}")
     share = observed.record.clusters.get(pending.name)
     weight = 0 if share is None else share.weight
@@ -96,7 +96,7 @@ def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
     return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
 
 
-def _failed(observed: Observed) -> str | None:
+def failed_gate(observed: Observed) -> str | None:
     """Return which gate of its UpgradePolicy the upgrade failed: what traffic-manager recorded, else the warm-up, or an answer to this service."""
     if observed.is_incremental:
         return None if observed.upgrade is None else observed.upgrade.failed or None
@@ -134,7 +134,7 @@ def _abort(observed: Observed, controls: Controls, stall: Problem[Reason] | None
 
 def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
     """Return that a gate ends the upgrade to the spec as it is now; a spec that changed since is not to blame."""
-    policy, pending, failed = observed.policy, observed.pending, _failed(observed)
+    policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if policy is None or pending is None or failed is None or policy.on_failure is not OnFailure.ROLLBACK:
         return None
     return (

@@ -4,7 +4,9 @@ A step lasts for its `hold`, and until each gate was observed to hold since the 
 that fails is evidence like that of health (ADR 11): with `onFailure: Rollback` all traffic leaves the new cluster in one write, and the
 failure is recorded in that same write, for what was observed is forgotten with the process.
 
-A weight between two steps, where capacity allowed no more, is no step: nothing is held or judged there.
+A weight below the step that the last move was for, where capacity allowed no more, is no step: nothing is held or judged there. That step is
+recorded with the move, for the policy may be edited meanwhile (ADR 30). A weight that an edit leaves without a step is one all the same: the
+gates must hold there, and no edit takes traffic back.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ import msgspec
 
 from common import untrusted
 from common.annotation_record import LONGEST
-from common.upgrade import gate_types, gates, traffic_record, weighted_route
+from common.upgrade import gate_types, gates, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Controls, Policy
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
@@ -35,6 +37,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The gates that the step waits for, as nothing else holds it any more."""
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks for."""
+    aim: int | None = None
+    """The step that the next move of traffic is for; None where each weight is one."""
     note: str | None = None
     """What is waited for, with figures."""
     results: tuple[Result, ...] = ()
@@ -58,17 +62,23 @@ def of(
     observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, controls: Controls, *, now: datetime
 ) -> Progression:
     """Return how an UpgradePolicy bears on an upgrade, with its pending cluster as this side."""
-    held = traffic_record.upgrade_of(observed.record, observed.active_name, observed.pending_name)
+    held = observed.upgrade
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
+    aim = None if held is None else held.aim or None
+    is_between = not upgrade_policy.is_stop(found, weight, aim)
     failed = (None if held is None else held.failed or None) or _failed_warm_up(observed, weight)
-    judged = Judgement(failed=failed) if failed is not None else judge(found, observed.window, weight, observed.answers)
+    judged = (
+        Judgement(failed=failed)
+        if failed is not None
+        else judge(found, observed.window, weight, observed.answers, is_between=is_between)
+    )
     has_mirrored, mirroring = _mirroring(observed, found, is_over=held is not None and bool(held.mirrored), now=now)
-    judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored)
-    if found.steps:
-        is_held = step is not None and (step.weight == weight or pending.was_shed)
+    following = upgrade_policy.next_weight(found, weight, aim) if found.steps else None
+    judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored, aim=following)
+    if following is not None:
+        is_held = step is not None and (not is_between or pending.was_shed)
         interval = step.hold if step is not None and is_held else timedelta(0)
-        size = upgrade_policy.next_weight(found, weight) - weight
-        policy = msgspec.structs.replace(policy, step=size, interval=interval)
+        policy = msgspec.structs.replace(policy, step=following - weight, interval=interval)
     is_before = weight == 0 and pending.proven > 0
     warm_up = observed.warm_up.lacking if is_before and observed.warm_up is not None else None
     holds = (
@@ -92,9 +102,14 @@ def of(
 
 
 def judge(
-    found: UpgradePolicy, window: Window | None, weight: int, answers: Mapping[AnyGate, Result] | None = None
+    found: UpgradePolicy,
+    window: Window | None,
+    weight: int,
+    answers: Mapping[AnyGate, Result] | None = None,
+    *,
+    is_between: bool = False,
 ) -> Judgement:
-    """Return what the gates came to since the weight last changed.
+    """Return what the gates came to since the weight last changed; between two steps no gate is waited for.
 
     Before the first traffic mirrored requests may fail a gate, and pass none; there a webhook alone is waited for, where it was asked.
     """
@@ -105,7 +120,6 @@ def judge(
         if (result := _evaluated(each, window, weight, answers or {}, steps=steps)) is not None
     )
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
-    is_between = weight > 0 and not upgrade_policy.is_step(found, weight)
     unknown = [
         each
         for each in results

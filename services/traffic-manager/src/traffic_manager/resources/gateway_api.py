@@ -139,8 +139,14 @@ def is_held(have: HttpRoute) -> bool:
 
 def copies_all(route: HttpRoute) -> bool:
     """Return whether a mirror copies every request: the CRD is older than the percentage of mirrored requests, and dropped it."""
-    filters = (each for rule in route.spec.rules for each in rule.filters)
-    return any("percent" not in (each.get("requestMirror") or {}) for each in filters)
+    return None in mirrored(route)
+
+
+def mirrored(route: HttpRoute) -> list[int | None]:
+    """Return the percentage of each mirror of a route, None for one that copies every request."""
+    filters: list[Json] = [each for rule in route.spec.rules for each in rule.filters]
+    mirrors: list[Json] = [each.get("requestMirror") or {} for each in filters]
+    return [each.get("percent") for each in mirrors]
 
 
 def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:

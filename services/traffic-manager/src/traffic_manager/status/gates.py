@@ -54,8 +54,14 @@ def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
     return [
         untrusted.clipped(each.text, LONGEST_TEXT)
         for index, each in enumerate(results[:MOST_GATES])
-        if each.outcome is Outcome.PASS and (index >= len(before) or before[index].outcome != Outcome.PASS)
+        if each.outcome is Outcome.PASS and not _passed(before[index] if index < len(before) else None, each)
     ]
+
+
+def _passed(was: State | None, result: Result) -> bool:
+    """Return whether a gate has passed already; another one may have had its position before an edit."""
+    is_same = was is not None and was.gate == untrusted.clipped(result.gate.title, LONGEST_NAME)
+    return is_same and was is not None and was.outcome == Outcome.PASS
 
 
 def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:

@@ -115,6 +115,7 @@ def _followed(
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
         held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
+    held = _aimed(held, before.get(pair[1]), clusters.get(pair[1]), judged)
     held = _gated(held, before.get(pair[1]), clusters.get(pair[1]), judged, now=now)
     return msgspec.structs.replace(
         held,
@@ -124,6 +125,14 @@ def _followed(
         failed=held.failed if judged is None else judged.failed or held.failed,
         mirrored=True if judged is not None and judged.has_mirrored else held.mirrored,
     )
+
+
+def _aimed(held: Upgrade, was: Share | None, share: Share | None, judged: Judgement | None) -> Upgrade:
+    """Return the statistics with the step that a move to the new cluster is for."""
+    before = 0 if was is None else was.weight
+    if judged is None or share is None or share.weight <= before:
+        return held
+    return msgspec.structs.replace(held, aim=share.weight if judged.aim is None else judged.aim)
 
 
 def _gated(

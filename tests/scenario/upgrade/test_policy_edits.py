@@ -9,6 +9,7 @@ from common import errors, labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SECRET, UPGRADE_POLICY
 from common.upgrade import webhook
+from common.upgrade.policy import recorded
 from scenario.upgrade.harness import Pair
 from scenario.upgrade.test_upgrade_policy import (
     CANARY,
@@ -76,7 +77,13 @@ async def test_a_move_that_capacity_cuts_short_goes_on_to_the_step_it_was_for_af
     harness, traffic = await an_upgrade(narrow, strategy=a_strategy(surge=20, step=20, interval=1))
     await harness.until(lambda: 0 < harness.weights.get(harness.pending, 0) < 60, seconds=60)
     traffic.rate = 0.5
-    edit(harness, {"steps": [{"weight": 90}, {"weight": 100}], **ONCE, "gates": GATED["gates"]})
+    body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.pending)]
+    following: Json = {"steps": [{"weight": 90}, {"weight": 100}], **ONCE, "gates": GATED["gates"]}
+    annotations = {
+        **body["metadata"]["annotations"],
+        labels.UPGRADE_POLICY_RECORD: recorded("careful", "", 2, following),
+    }
+    harness.kube.put(RAY_CLUSTER, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
     await harness.run(60)
     assert max(each or 0 for each in moves(harness)) == 60, "nothing passes by the step that the move was for"
 
@@ -305,3 +312,11 @@ async def test_an_edit_in_a_rollback_changes_nothing() -> None:
     cluster = harness.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, green))
     assert cluster is None or followed(harness, green) == HOUR
     assert max(each or 0 for each in moves(harness)) == 10
+
+
+async def test_a_weight_that_is_no_step_any_more_has_the_hold_of_the_last_step_below_it() -> None:
+    harness, _ = await an_upgrade({**ONCE, "steps": [{"weight": 50, "hold": "1h"}, {"weight": 100}]})
+    began = await at_weight(harness, 50)
+    edit(harness, {**ONCE, "steps": [{"weight": 5, "hold": "40s"}, {"weight": 100}]})
+    end = await at_weight(harness, 100)
+    assert 40 <= end - began < 52

@@ -67,7 +67,7 @@ def mirror(observed: Observed, percent: int) -> Iterator[Action]:
         yield _created(observed, names.mirror_route(observed.service.metadata.name), rule)
     elif routing.is_ours(observed, have) and not _mirrors(have, rule):
         patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
-        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, chain=CHAIN, is_side=True)
+        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, chain=SIDE_ROUTES, is_side=True)
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:

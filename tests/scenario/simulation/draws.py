@@ -46,6 +46,13 @@ POLICY_SECONDS: Final = 120.0
 """More than the longest of these takes by itself."""
 
 
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """Another spec of the UpgradePolicy, some seconds after the upgrade begins."""
+
+    after: float
+    spec: Json
+
+
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
     """Something that begins some seconds after a point of the upgrade, and ends."""
 
@@ -68,6 +75,8 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     policy: Json | None = None
     """The spec of the UpgradePolicy that its upgrades follow."""
+    edits: tuple[Edit, ...] = ()
+    """Of that policy, in order."""
     has_own_route: bool = False
     has_other_service: bool = False
     is_autoscaled: bool = False
@@ -92,6 +101,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
             f"seed {self.seed}: {self.setting}",
             *(f"{key}={value}" for key, value in self.annotations.items()),
             *([f"policy {self.policy}"] if self.policy is not None else []),
+            *(f"edited after {each.after:g} s: {each.spec}" for each in self.edits),
             *(["a route of the user"] if self.has_own_route else []),
             *(["another service on it"] if self.has_other_service else []),
             *(["autoscaled"] if self.is_autoscaled else []),
@@ -116,7 +126,7 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
     has_route = in_steps and rng.random() < 0.2
     if has_route:
         annotations["raybus.io/http-route"] = "mine"
-    policy = _policy(random.Random(f"policy {seed}"))
+    policy, edits = _policy(random.Random(f"policy {seed}")), random.Random(f"edits {seed}")
     if policy is not None:
         annotations[labels.UPGRADE_POLICY] = POLICY
     names = [name for name, needs_steps in faults.items() if in_steps or not needs_steps]
@@ -124,7 +134,8 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
         seed=seed,
         setting=setting,
         annotations=annotations,
-        policy=policy,
+        policy=_with_edits(policy, edits),
+        edits=tuple(_edits(edits)) if policy is not None else (),
         has_own_route=has_route or (in_steps and rng.random() < 0.1),
         has_other_service=has_route and rng.random() < 0.5,
         is_autoscaled=rng.random() < 0.15,
@@ -143,10 +154,10 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
 def without(draw: Draw) -> Iterator[Draw]:
     """Yield smaller draws."""
     replace = msgspec.structs.replace
-    for index in range(len(draw.happenings)):
-        yield replace(draw, happenings=draw.happenings[:index] + draw.happenings[index + 1 :])
-    for index in range(len(draw.strikes)):
-        yield replace(draw, strikes=draw.strikes[:index] + draw.strikes[index + 1 :])
+    for field in ("happenings", "strikes", "edits"):
+        held = getattr(draw, field)
+        for index in range(len(held)):
+            yield replace(draw, **{field: held[:index] + held[index + 1 :]})
     for name in draw.annotations:
         yield replace(draw, annotations={key: value for key, value in draw.annotations.items() if key != name})
     for name in draw.policy or {}:
@@ -167,6 +178,21 @@ def _policy(rng: random.Random) -> Json | None:
     if rng.random() >= 0.4:
         return None
     return {name: rng.choice(values) for name, values in POLICIES.items() if rng.random() < 0.5}
+
+
+def _with_edits(policy: Json | None, rng: random.Random) -> Json | None:
+    """Return a policy of which the edits apply at once, or one without them."""
+    return {**policy, "applyEdits": "AtOnce"} if policy is not None and rng.random() < 0.7 else policy
+
+
+def _edits(rng: random.Random) -> Iterator[Edit]:
+    """Yield edits: each another policy, some of them invalid."""
+    after = 0.0
+    for _ in range(rng.choice([0, 1, 2, 4])):
+        after += rng.choice([0.5, 3.0, rng.uniform(0.0, 30.0)])
+        spec: Json = {name: rng.choice(values) for name, values in POLICIES.items() if rng.random() < 0.5}
+        spec["applyEdits"] = rng.choice(["AtOnce", "AtOnce", "AtOnce", "NextUpgrade"])
+        yield Edit(after=round(after, 2), spec={**spec, "steps": [{"weight": 7}]} if rng.random() < 0.15 else spec)
 
 
 def _setting(rng: random.Random, seed: int, kind: str) -> Setting:

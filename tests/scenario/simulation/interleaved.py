@@ -135,6 +135,8 @@ class Interleaved(Sim):
         self._puts_at: dict[str, list[float]] = {}
         self._writes_at: list[float] = []
         self.has_stalled = False
+        self.edits_made = 0
+        """How often the user edited the policy."""
         self._allowed_at: dict[int, float] = {}
         """When the user last allowed so much capacity to be missing."""
         self.refusal_of: Callable[[Request], errors.RaybusError | None] | None = None

@@ -32,7 +32,7 @@ MOST_PUTS: Final = 12
 MOST_WRITES: Final = 120
 SLACK: Final = 5
 """One replica of twenty."""
-IN_STEPS: Final = frozenset({"promoted", "surge"})
+IN_STEPS: Final = frozenset({"promoted", "surge", "kept"})
 """Laws of upgrades in steps: in blue/green both clusters have all of their capacity, also beside the route of an earlier strategy."""
 
 Key = tuple[str, str]
@@ -269,6 +269,8 @@ _RULES: Final[dict[str, Callable[[Moment, Moment], Iterator[str]]]] = {
     "sum": lambda _, after: rules.sums(after),
     "surge": rules.surge,
     "steps": rules.steps,
+    "edited": rules.edited,
+    "kept": rules.kept,
     "created": rules.created,
     "promoted": rules.promoted,
     "switched": rules.switched,

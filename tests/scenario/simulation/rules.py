@@ -40,6 +40,13 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the options allow no step, so that a rollback takes none."""
     follows: bool = True
     """Whether the Gateway follows the route."""
+    policy: str = ""
+    """The record of the policy that the upgrade follows."""
+    former: tuple[tuple[int, ...], ...] = ()
+    """The steps of the policies that it followed before: a pass under way decides by one of them."""
+    has_failed: bool = False
+    """Whether a gate failed."""
+    is_aborted: bool = False
     steps: tuple[int, ...] = ()
     """The weights of the UpgradePolicy that the upgrade follows, while it holds."""
     selected: str = ""
@@ -75,9 +82,33 @@ def steps(before: Moment, after: Moment) -> Iterator[str]:
     if not after.steps or not name or name != before.pending or before.weights is None or after.weights is None:
         return
     old, new = before.weights.get(name, 0), after.weights.get(name, 0)
-    limit = min((each for each in after.steps if each > old), default=WHOLE)
+    limit = max(min((each for each in steps if each > old), default=WHOLE) for steps in (after.steps, *after.former))
     if new > limit and after.active in after.clusters and not {after.active, name} & after.sick:
         yield f"{name} gets {new} percent after {old}, and the next step of its policy is {limit}"
+
+
+def edited(before: Moment, after: Moment) -> Iterator[str]:
+    """An upgrade keeps the policy that it began with, unless the edits of that one apply at once."""
+    is_same = bool(before.pending) and before.pending == after.pending and before.pending in after.clusters
+    if is_same and before.policy and after.policy != before.policy and '"applyEdits":"AtOnce"' not in before.policy:
+        yield f"{after.pending} follows another policy than its upgrade began with"
+
+
+def kept(before: Moment, after: Moment) -> Iterator[str]:
+    """Traffic leaves the pending cluster of an upgrade with a policy for its health, for a failed gate, or in a rollback; never for an edit.
+
+    Exception: the Gateway's user or another service writes the route.
+    """
+    name = after.pending
+    if not after.policy or not name or name != before.pending or before.weights is None or after.weights is None:
+        return
+    is_less = after.weights.get(name, 0) < before.weights.get(name, 0)
+    if (
+        is_less
+        and not (after.is_back or after.has_failed or after.is_aborted)
+        and not {after.active, name} & after.sick
+    ):
+        yield f"{name} loses traffic that nothing takes from it: {before.weights.get(name, 0)} to {after.weights.get(name, 0)}"
 
 
 def sums(after: Moment) -> Iterator[str]:

@@ -78,6 +78,8 @@ class Sim(Pair):
         """Which cluster a fault struck in which role."""
         self.first = ""
         """The cluster that served before the upgrade."""
+        self.former: dict[str, dict[tuple[int, ...], None]] = {}
+        """By pending cluster: the steps of the policies that its upgrade followed."""
         self._effective: dict[str, int] = {}
         self._gone_for: dict[str, float] = {}
         self._unfollowed_at = -1e9
@@ -293,10 +295,23 @@ class Sim(Pair):
             may_hurry=self.may_hurry,
             follows=now - self._unfollowed_at > 1,
             steps=self.steps if has_service else (),
+            policy=self.policy if has_service else "",
+            former=tuple(self.former.get(self.pending, {})) if has_service else (),
+            has_failed='"failed":' in str((self.route or {}).get("metadata", {}).get("annotations", {})),
+            is_aborted=has_service and self.condition("UpgradeAborted")[0] == "True",
             selected=self.selected(),
             is_going=self.is_going or not has_service,
             gone_for=self._gone_for,
         )
+
+    @property
+    def policy(self) -> str:
+        """Return the record of the policy that the upgrade follows; empty without one."""
+        body = self.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, self.pending), {})
+        text: str = body.get("metadata", {}).get("annotations", {}).get(labels.UPGRADE_POLICY_RECORD, "")
+        if text:
+            self.former.setdefault(self.pending, {})[self.steps] = None
+        return text
 
     @property
     def steps(self) -> tuple[int, ...]:

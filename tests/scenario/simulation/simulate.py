@@ -104,6 +104,8 @@ async def _upgrade(sim: Interleaved) -> None:
     ):
         for each in under:
             _move(sim, each)
+        if has_begun:
+            _edit(sim, sim.clock.monotonic() - began - (draw.edit_before or 0.0))
         if not has_begun and sim.clock.monotonic() - began >= (draw.edit_before or 0.0):
             has_begun = True
             sim.log("user: the spec changes")
@@ -117,6 +119,15 @@ async def _upgrade(sim: Interleaved) -> None:
     for each in under:
         if each.begins is not None and not each.is_over:
             _end(sim, each)
+
+
+def _edit(sim: Interleaved, seconds: float) -> None:
+    """Let the user edit the policy as often as is due."""
+    due = [each for each in sim.draw.edits if each.after <= seconds]
+    for each in due[sim.edits_made :]:
+        sim.log(f"user: the policy is edited: {each.spec}")
+        sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, each.spec, namespace=NAMESPACE))
+    sim.edits_made = len(due)
 
 
 def _move(sim: Interleaved, each: _Under) -> None:
@@ -147,6 +158,8 @@ async def _finish(sim: Interleaved) -> None:
     sim.surge, sim.may_hurry, sim.is_going = 100, True, False
     in_steps = sim.setting.kind == STEPS
     wanted = CONFIGS[sim.draw.last]
+    if sim.draw.policy is not None:  # the last edit may have been an invalid one
+        sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, sim.draw.policy, namespace=NAMESPACE))
     if sim.draw.rests:
         await sim.run(sim.draw.rests)
     strategy = a_strategy(surge=50, step=50, interval=1) if in_steps else {"type": "NewCluster"}

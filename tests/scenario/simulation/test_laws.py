@@ -1,23 +1,28 @@
 """Each law of the simulator can be broken: by a state that should not be, and by services that were made to do wrong."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
 
+from common import labels
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
 from common.ray import parity, submit
 from common.ray.view import ServeView
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
-from scenario.simulation import laws, sabotage, simulate
-from scenario.simulation.draws import Draw, Happening
+from common.upgrade.policy import UpgradePolicy
+from scenario.simulation import draws, laws, sabotage, simulate
+from scenario.simulation.draws import Draw, Edit, Happening
 from scenario.simulation.issue_f import CASES
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
 from service_reconciler import draining
-from traffic_manager.migration import weights
-from traffic_manager.migration.state import Migration, Split
+from traffic_manager.migration import progression, weights
+from traffic_manager.migration.state import Migration, Side, Split
 
 WELL = State(
     at=0.0,
@@ -271,3 +276,72 @@ async def test_services_without_a_guard_break_the_law_of_its_case(
     case = next(each for each in CASES if each.name == name)
     result = await simulate.run(case.draw)
     assert case.law in {each.partition(" ")[0] for each in result.found}, result.found
+
+
+LONG: Json = {"steps": [{"weight": 50, "hold": "60s"}, {"weight": 100}], "applyEdits": "AtOnce"}
+EDITED: Final = Edit(after=20.0, spec={"steps": [{"weight": 20}, {"weight": 60, "hold": "20s"}, {"weight": 100}]})
+
+
+def _without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each edit of a policy hold at once."""
+    honest = upgrade_policy.of_cluster
+
+    def always(cluster: RayCluster) -> UpgradePolicy | None:
+        found = honest(cluster)
+        return None if found is None else msgspec.structs.replace(found, applies_edits_at_once=True)
+
+    monkeypatch.setattr(upgrade_policy, "of_cluster", always)
+
+
+def _back_to_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take all traffic from a weight that an edit left without a step."""
+    honest = progression.of
+
+    def of(observed: Any, found: UpgradePolicy, policy: Policy, pending: Side, *args: Any, **kwargs: Any) -> Any:
+        is_removed = pending.weight > 0 and all(each.weight != pending.weight for each in found.steps)
+        progress = honest(observed, found, policy, pending, *args, **kwargs)
+        return msgspec.structs.replace(progress, leaves=True) if is_removed else progress
+
+    monkeypatch.setattr(progression, "of", of)
+
+
+def _without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move all traffic at once, whatever the steps are."""
+
+    def whole(*_: Any) -> int:
+        return 100
+
+    monkeypatch.setattr(upgrade_policy, "next_weight", whole)
+
+
+def _an_edited_upgrade(**fields: Any) -> Draw:
+    annotations = {labels.UPGRADE_POLICY: draws.POLICY}
+    return Draw(
+        seed=3,
+        setting=Setting(surge=100, step=100),
+        annotations=annotations,
+        policy={**LONG, **fields},
+        edits=(EDITED,),
+        last="green",
+    )
+
+
+@pytest.mark.parametrize(
+    ("sabotaged", "law", "applied"),
+    [
+        (_without_a_copy, "edited", "NextUpgrade"),
+        (_back_to_a_step, "kept", "AtOnce"),
+        (_without_steps, "steps", "AtOnce"),
+        (None, "", "AtOnce"),
+        (None, "", "NextUpgrade"),
+    ],
+)
+async def test_the_laws_of_policies_name_what_breaks_them(
+    sabotaged: Any, law: str, applied: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sabotaged is not None:
+        sabotaged(monkeypatch)
+    result = await simulate.run(_an_edited_upgrade(applyEdits=applied))
+    assert law in {*(each.partition(" ")[0] for each in result.found), *([""] if not result.found else [])}, (
+        result.found
+    )

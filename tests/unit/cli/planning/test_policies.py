@@ -42,15 +42,15 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
 
 
 def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() -> None:
-    found = policies.at_once(policies.of(stored()), [stored()])
+    found = policies.of(stored(), in_steps=False)
     assert policies.lines(found)[-1] == (
         "  does not apply, all traffic moves at once: steps, gate errorRate, gate latencyP95, gate timeToFirstTokenP95, "
         "mirror, preview.header"
     )
     asking = stored(spec={"gates": [WEBHOOK, PROMETHEUS], "bake": "5m", "preview": {"service": True}})
-    assert policies.at_once(policies.of(asking), [asking]).unused == []
+    assert policies.of(asking, in_steps=False).unused == []
     invalid = stored(spec={"bake": "soon"})
-    assert policies.at_once(policies.of(invalid), [invalid]) == policies.of(invalid)
+    assert policies.of(invalid, in_steps=False) == policies.of(invalid)
 
 
 SUMMARIES: Final[list[tuple[Json, str]]] = [

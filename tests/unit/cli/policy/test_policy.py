@@ -21,7 +21,7 @@ from raybus_cli.planning import policies
 from raybus_cli.policy import checking, querying
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_pod, a_side
-from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, PROMETHEUS, a_policy
+from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, PROMETHEUS, WEBHOOK, a_policy
 from support.fakes.kube import FakeKube
 from support.fakes.prometheus import vector
 from support.fakes.webhook import FakeServers, reaches, silent
@@ -122,6 +122,43 @@ def test_lint_checks_the_object_itself(body: Json, field: str, typed: Any) -> No
     done = typed("lint p.yaml")
     assert done.exit_code == 1
     assert f"error: {field}: " in done.stdout
+
+
+def a_follower(name: str, kind: str = "NewCluster", **annotations: str) -> Json:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": name, "annotations": {each.replace("_", "/"): text for each, text in annotations.items()}},
+        "spec": {"upgradeStrategy": {"type": kind}},
+    }
+
+
+def test_lint_names_what_does_not_apply_to_the_services_that_move_all_traffic_at_once(typed: Any) -> None:
+    named = {"raybus.io_upgrade-policy": "careful"}
+    write(
+        a_policy(spec={"steps": [{"weight": 5}, {"weight": 100}], "gates": [WEBHOOK, GATE], "bake": "5m"}),
+        a_follower("blue", **named),
+        a_follower("green", **named),
+        a_follower("canary", "NewClusterWithIncrementalUpgrade", **named),
+        a_follower("other", **{"raybus.io_upgrade-policy": "another"}),
+        a_follower("none"),
+    )
+    done = typed("lint p.yaml")
+    why = "does not apply to RayService blue, green: all traffic moves at once"
+    assert done.exit_code == 0, "it is no error"
+    assert [each.partition(": ")[2] for each in done.stdout.splitlines()[:-1]] == [
+        f"advice: spec.steps: {why}",
+        f"advice: spec.gates[1]: {why}",
+    ]
+
+
+def test_lint_takes_the_default_policy_for_services_that_name_none(typed: Any) -> None:
+    write(
+        a_policy(spec={"mirror": {"percent": 5, "duration": "1m"}}, annotations={"raybus.io/default": "true"}),
+        a_follower("none"),
+        a_follower("other", **{"raybus.io_upgrade-policy": "another"}),
+    )
+    assert "advice: spec.mirror: does not apply to RayService none: all" in typed("lint p.yaml").stdout
 
 
 def test_lint_wants_a_policy(typed: Any) -> None:

@@ -34,22 +34,22 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What of it does not apply, because all traffic moves at once."""
 
 
-def chosen(name: str, policies: list[Stored]) -> PolicyPlan | None:
-    """Return what the policy of a name means, or without one the default of these."""
+def chosen(name: str, policies: list[Stored], *, in_steps: bool = True) -> PolicyPlan | None:
+    """Return what the policy of a name means, or without one the default of these, for traffic that moves in steps or at once."""
     if name:
         found = [each for each in policies if each.metadata.name == name]
         if not found:
             return PolicyPlan(name=name, problem="it does not exist; create it, or remove the annotation")
-        return of(found[0])
+        return of(found[0], in_steps=in_steps)
     defaults = [each for each in policies if each.is_default]
     if len(defaults) > 1:
         names = ", ".join(sorted(each.metadata.name for each in defaults))
         return PolicyPlan(name=names, problem=f"leave {labels.DEFAULT_POLICY} on one of them")
-    return of(defaults[0]) if defaults else None
+    return of(defaults[0], in_steps=in_steps) if defaults else None
 
 
-def of(stored: Stored) -> PolicyPlan:
-    """Return what a policy means."""
+def of(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
+    """Return what a policy means for traffic that moves in steps, or at once."""
     try:
         found = upgrade_policy.read(stored.metadata.name, stored.spec)
     except PolicyError as problem:
@@ -63,6 +63,7 @@ def of(stored: Stored) -> PolicyPlan:
         gates=[gate(each, found) for each in found.gates],
         shortest_seconds=round(shortest(found).total_seconds()),
         summary=summary(found),
+        unused=[] if in_steps else [*unused(found).values()],
     )
 
 
@@ -82,21 +83,20 @@ def gate(each: AnyGate, policy: UpgradePolicy) -> str:
     return f"{each.title}: {limit}, from {each.min_requests} requests; else {policy.on_failure.lower()}"
 
 
-def at_once(plan: PolicyPlan, policies: list[Stored]) -> PolicyPlan:
-    """Return what a policy means where all traffic moves at once: there are no weights, and no requests of both clusters to compare."""
-    chosen = next((each for each in policies if each.metadata.name == plan.name), None)
-    if chosen is None or plan.problem is not None:
-        return plan
-    found = upgrade_policy.read(plan.name, chosen.spec)
-    measured = [f"gate {each.title}" for each in found.gates if isinstance(each, Gate)]
+def unused(found: UpgradePolicy) -> dict[str, str]:
+    """Return what of a policy does not apply where all traffic moves at once, field by field: there are no weights, and no requests of both clusters."""
     has_header = found.preview is not None and found.preview.header_name is not None
-    unused = [
-        *(["steps"] if found.steps else []),
-        *measured,
-        *(["mirror"] if found.mirror is not None else []),
-        *(["preview.header"] if has_header else []),
-    ]
-    return msgspec.structs.replace(plan, unused=unused)
+    measured = {
+        f"spec.gates[{position}]": f"gate {each.title}"
+        for position, each in enumerate(found.gates)
+        if isinstance(each, Gate)
+    }
+    return {
+        **({"spec.steps": "steps"} if found.steps else {}),
+        **measured,
+        **({"spec.mirror": "mirror"} if found.mirror is not None else {}),
+        **({"spec.preview.header": "preview.header"} if has_header else {}),
+    }
 
 
 def lines(plan: PolicyPlan) -> list[str]:

@@ -21,8 +21,7 @@ async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
     try:
         body = await kube.list(UPGRADE_POLICY, service.metadata.namespace)
         found = msgspec.json.decode(body, type=Items[Stored]).items
-        chosen = policies.chosen(name, found)
-        return chosen if chosen is None or serve_writer.asks_for_steps(service) else policies.at_once(chosen, found)
+        return policies.chosen(name, found, in_steps=serve_writer.asks_for_steps(service))
     except errors.NotFound:
         return policies.chosen(name, [])
     except (errors.Forbidden, msgspec.DecodeError) as problem:

@@ -9,7 +9,7 @@ import typer
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from common.kube.resources import UPGRADE_POLICY
+from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.policy import PolicyError, UpgradePolicy
 from common.upgrade.webhook import Step
@@ -47,29 +47,32 @@ def lint(
 ) -> None:
     """Check UpgradePolicies without a cluster, by the rules of the API server, with file and field.
 
-    Exit code 1 when a policy would be refused.
+    Of a RayService in the files that moves all traffic at once, it names what of its policy does not apply. Exit code 1 when a policy would be refused.
 
     Examples:
     $ raybus policy lint careful.yaml
     $ raybus policy lint policies/ -o json
     """
     try:
-        documents = [each for each in sources.read(file, None) if each.kind == UPGRADE_POLICY.kind]
+        given = sources.read(file, None)
     except errors.InvalidSpec as problem:
         session.fail(problem)
+    documents = [each for each in given if each.kind == UPGRADE_POLICY.kind]
     if not documents:
         session.fail(errors.InvalidSpec(f"there is no UpgradePolicy in {', '.join(file)}"))
-    found = [each for document in documents for each in checking.findings(document)]
+    services = [each for each in given if each.kind == RAY_SERVICE.kind]
+    wrong = {id(document): checking.findings(document) for document in documents}
+    found = [each for document in documents for each in wrong[id(document)] or checking.advice(document, services)]
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
         for each in found:
             printing.message(linting.line(each))
         for document in documents:
-            if not checking.findings(document):
+            if not wrong[id(document)]:
                 text = policies.summary(checking.policy(document))
                 printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
-    raise SystemExit(1 if found else 0)
+    raise SystemExit(1 if any(wrong.values()) else 0)
 
 
 @app.command("try")

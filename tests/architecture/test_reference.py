@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cluster_reconciler.settings import OperatorFile
-from raybus_cli.show.reasons import PAGE, Code
+from raybus_cli.show.phase import PAGE, Code
 from support.docs import annotations, conditions, configuration, field_texts, fields, outputs, sizing, upgrade_policy
 from support.golden import Golden
 from support.manifests import ROOT

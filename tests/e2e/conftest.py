@@ -15,7 +15,7 @@ from localcluster import record
 from localcluster.record import Record
 from localcluster.settings import Settings
 from raybus_cli.demo import demo_cluster
-from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.cluster_state import Kubectl
 from raybus_cli.demo.scenario import DemoOptions, Scenario
 from raybus_cli.demo.view import View
 from support.leaks import in_cluster

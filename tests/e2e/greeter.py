@@ -19,12 +19,10 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
 from common.upgrade.receipt import Receipt
-from raybus_cli.demo import load as loads
-from raybus_cli.demo import tally
-from raybus_cli.demo.cluster_state import ClusterState, Service
-from raybus_cli.demo.load import Load
+from raybus_cli.demo import demo_cluster, tally
+from raybus_cli.demo.cluster_state import LOAD_POD, NAMESPACE, SERVICE, ClusterState, Service, observe
+from raybus_cli.demo.demo_cluster import Load
 from raybus_cli.demo.tally import Answer, Figures, Window
-from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, observe
 from support.waiting import eventually, eventually_true
 
 from .conftest import DEPLOY, Rig
@@ -289,7 +287,7 @@ class Greeter:
         """Send requests for the length of a `with` block; the list fills up, and is whole at the end of the block."""
         load = msgspec.structs.replace(LOAD, url=await self._url(), **changes)
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))
-        documents: list[Json] = [each for each in yaml.safe_load_all(loads.manifest(text, load)) if each]
+        documents: list[Json] = [each for each in yaml.safe_load_all(demo_cluster.manifest(text, load)) if each]
         self._replace_scripts(documents)
         async with self._loaded(LOAD_POD, yaml.safe_dump_all(documents)) as answers:
             yield answers

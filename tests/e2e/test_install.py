@@ -13,8 +13,8 @@ import yaml
 
 from localcluster.node import container_runtime, namespaces
 from localcluster.record import Record
+from raybus_cli.demo.cluster_state import NAMESPACE
 from raybus_cli.demo.demo_cluster import RAYBUS_IMAGES
-from raybus_cli.demo.watching import NAMESPACE
 from support import leftovers
 from support.manifests import SERVICES
 from support.waiting import eventually_true

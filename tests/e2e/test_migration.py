@@ -14,8 +14,7 @@ import pytest
 from common.api.opaque import Body
 from common.kube.resources import POD
 from integration.migration import peer
-from raybus_cli.demo.cluster_state import ClusterState
-from raybus_cli.demo.watching import NAMESPACE
+from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
 
 from . import raybus
 from .conftest import Rig

@@ -21,9 +21,8 @@ import pytest_asyncio
 
 from common import labels
 from common.api.opaque import Json
-from raybus_cli.demo.cluster_state import ClusterState
+from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
 from raybus_cli.demo.tally import Answer
-from raybus_cli.demo.watching import NAMESPACE
 from support.builders.upgrade_policy import a_policy
 from support.waiting import eventually
 

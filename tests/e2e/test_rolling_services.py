@@ -27,9 +27,9 @@ from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER
 from localcluster.record import Record
 from raybus_cli.demo import demo_cluster, tally
+from raybus_cli.demo.cluster_state import NAMESPACE as SERVICE_NAMESPACE
+from raybus_cli.demo.cluster_state import RAYBUS_NAMESPACE
 from raybus_cli.demo.tally import Answer, Window
-from raybus_cli.demo.watching import NAMESPACE as SERVICE_NAMESPACE
-from raybus_cli.demo.watching import RAYBUS_NAMESPACE
 from support.waiting import eventually, eventually_true
 
 from . import other_images, raybus, upgrade_status

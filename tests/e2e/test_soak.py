@@ -17,9 +17,8 @@ import pytest_asyncio
 
 from common import errors
 from raybus_cli.demo import tally
-from raybus_cli.demo.cluster_state import ClusterState
+from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
 from raybus_cli.demo.tally import Answer, Window
-from raybus_cli.demo.watching import NAMESPACE
 from support import victims
 from support.waiting import eventually_true
 

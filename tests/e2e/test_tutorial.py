@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from localcluster.record import Record
-from raybus_cli.demo.watching import SERVICE, observe
+from raybus_cli.demo.cluster_state import SERVICE, observe
 from support.docs import proven
 from support.docs.commands import Command
 from support.manifests import ROOT

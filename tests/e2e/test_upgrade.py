@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from raybus_cli.demo.load import Load
+from raybus_cli.demo.demo_cluster import Load
 from raybus_cli.demo.scenario import DemoOptions, Strategy
 
 from . import raybus

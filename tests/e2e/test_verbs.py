@@ -21,8 +21,7 @@ from common.api.opaque import Body, Json
 from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, RAY_SERVICE
 from localcluster.record import Record
 from raybus_cli import main
-from raybus_cli.demo.cluster_state import ClusterState
-from raybus_cli.demo.watching import NAMESPACE, SERVICE
+from raybus_cli.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
 from support.waiting import eventually_true
 
 from .conftest import Rig

@@ -11,7 +11,7 @@ from common.api.opaque import Body, Json
 from common.kube.client import JSON_PATCH, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.cli.conftest import Town
-from raybus_cli.changing import edits, images
+from raybus_cli.changing import edits
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NEW_IMAGE, OLD_IMAGE, a_cluster, a_config, a_pod
 
@@ -111,7 +111,7 @@ async def test_what_cannot_be_set_is_one_line(town: Town, arguments: list[str], 
 async def test_the_api_server_refuses_a_patch_for_an_earlier_spec(town: Town) -> None:
     await _at_rest(town)
     meta = (await town.service())["metadata"]
-    found = edits.set_images(_config(), [images.parse(f"*={NEW_IMAGE}")])
+    found = edits.set_images(_config(), [edits.parse(f"*={NEW_IMAGE}")])
     for uid, generation in ((meta["uid"], meta["generation"] + 1), ("another", meta["generation"])):
         stale = ObjectMeta(name="demo", uid=uid, generation=generation)
         body = edits.operations(stale, ("spec", "rayClusterConfig"), found)

@@ -13,8 +13,8 @@ from common.api.opaque import Body
 from common.kube.resources import RAY_SERVICE
 from common.settings import Settings
 from integration.cli.conftest import Town
-from raybus_cli.access.kubeconfig import Where
 from raybus_cli.events import run
+from raybus_cli.kubeconfig import Where
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,

@@ -12,7 +12,7 @@ from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.cli.conftest import Town
 from integration.cli.test_refusals import guest
-from raybus_cli.output.printing import Output
+from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import Target
 from raybus_cli.show import watching

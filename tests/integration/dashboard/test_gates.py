@@ -19,7 +19,7 @@ from integration.dashboard.test_page import named, put
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
-from raybus_cli.access import session
+from raybus_cli import session
 from support.builders.snapshots import BLUE, GREEN, READY, STEPS, UPGRADING, a_side
 from support.manifests import ROOT
 from support.servers import browser, dashboard

@@ -9,16 +9,15 @@ from raybus_cli.control.history import Entry
 from raybus_cli.control.performing import Result
 from raybus_cli.doctor.check import Check
 from raybus_cli.explaining.findings import Explanation
-from raybus_cli.linting.finding import Finding
-from raybus_cli.logs.lines import Document
+from raybus_cli.linting.serve_schema import Finding
+from raybus_cli.logs.selection import Document
 from raybus_cli.migrating.report import Report
 from raybus_cli.planning.plan import Plan
 from raybus_cli.policy.trial import Trial
-from raybus_cli.show.cluster_tree import ClusterTree
-from raybus_cli.show.listing import ClusterRow, Listing, ServiceRow
+from raybus_cli.show.cli import Version
+from raybus_cli.show.frame import ClusterRow, Listing, ServiceRow
 from raybus_cli.show.rollout_status import RolloutStatus
-from raybus_cli.show.tree import Tree
-from raybus_cli.show.version import Version
+from raybus_cli.show.tree import ClusterTree, Tree
 
 
 class Printed(msgspec.Struct, frozen=True):

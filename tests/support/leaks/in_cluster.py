@@ -7,9 +7,9 @@ from typing import Final
 
 from common.kube.client import Kube
 from common.settings import Settings
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.demo.kubectl import Kubectl
-from raybus_cli.events.through_cluster import Forwarding
+from raybus_cli.demo.cluster_state import Kubectl
+from raybus_cli.events.connection import Forwarding
+from raybus_cli.kubeconfig import Where
 from support.leaks import check
 from support.leaks.reading import As
 from support.leaks.scan import Leak

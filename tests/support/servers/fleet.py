@@ -13,10 +13,8 @@ import msgspec
 
 from localcluster import kubeconfig, ports
 from localcluster.kubeconfig import Access
-from raybus_cli.up import children, programs
-from raybus_cli.up.children import Child
-from raybus_cli.up.options import Options
-from raybus_cli.up.programs import BusAccess
+from raybus_cli.up import programs
+from raybus_cli.up.programs import BusAccess, Child, Options
 from support.servers import fault_proxy
 from support.servers.fault_proxy import FaultProxy, Judge
 from support.waiting import eventually_true
@@ -93,7 +91,7 @@ class Replica:
                 await self._child.keep()
             finally:
                 self._child.send(signal.SIGCONT)
-                await children.stop([self._child], timeout=TIMEOUT)
+                await programs.stop([self._child], timeout=TIMEOUT)
 
     async def is_ready(self) -> bool:
         """Ask whether it works."""
@@ -110,7 +108,7 @@ class Replica:
         finally:
             writer.close()
 
-    def _program(self, config: Path) -> children.Program:
+    def _program(self, config: Path) -> programs.Program:
         options = Options(
             kubeconfig=config,
             server=self._ground.access.server,
@@ -222,4 +220,4 @@ async def streams_kept(
             yield
         finally:
             keeping.cancel()
-            await children.stop([provisioner], timeout=2.0)
+            await programs.stop([provisioner], timeout=2.0)

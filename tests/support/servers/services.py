@@ -10,10 +10,8 @@ import msgspec
 
 from localcluster import ports
 from localcluster.control_plane import ControlPlane
-from raybus_cli.up import children, programs
-from raybus_cli.up.children import Child
-from raybus_cli.up.options import MODULES, Options
-from raybus_cli.up.programs import BusAccess, Replica
+from raybus_cli.up import programs
+from raybus_cli.up.programs import MODULES, BusAccess, Child, Options, Replica
 from support.manifests import NAMESPACE
 from support.servers.fleet import streams_kept
 
@@ -51,4 +49,4 @@ async def running(
         finally:
             for task in tasks:
                 task.cancel()
-            await children.stop([each.child for each in found], timeout=10.0)
+            await programs.stop([each.child for each in found], timeout=10.0)

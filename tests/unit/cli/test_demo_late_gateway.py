@@ -7,9 +7,8 @@ from typer.testing import CliRunner
 
 from common import errors
 from raybus_cli import main
-from raybus_cli.demo import cli, demo_cluster, late_gateway
-from raybus_cli.demo.demo_cluster import Gateway
-from raybus_cli.demo.late_gateway import LateGateway
+from raybus_cli.demo import cli, demo_cluster
+from raybus_cli.demo.demo_cluster import Gateway, LateGateway
 from support.waiting import eventually
 from unit.cli.test_help import parse
 
@@ -24,21 +23,21 @@ async def _ended(late: LateGateway) -> None:
 
 async def test_the_last_line_of_progress_is_shown_without_its_mark() -> None:
     script = "printf '  … building a\\n  ✓ building a: done in 1.0 s\\n  … building b: 4 s\\n' >&2; exec sleep 60"
-    async with late_gateway.adding(["sh", "-c", script]) as late:
+    async with demo_cluster.adding_gateway(["sh", "-c", script]) as late:
         await _until(late, shown="building b")
         assert late.activity == "building b: 4 s"
         assert not late.has_ended
 
 
 async def test_a_failure_is_raised_with_its_last_line() -> None:
-    async with late_gateway.adding(["sh", "-c", "echo 'error: no space left' >&2; exit 1"]) as late:
+    async with demo_cluster.adding_gateway(["sh", "-c", "echo 'error: no space left' >&2; exit 1"]) as late:
         await _ended(late)
         with pytest.raises(errors.Rejected, match="no space left"):
             late.expect_success()
 
 
 async def test_success_raises_nothing() -> None:
-    async with late_gateway.adding(["true"]) as late:
+    async with demo_cluster.adding_gateway(["true"]) as late:
         await _ended(late)
         late.expect_success()
 
@@ -49,7 +48,7 @@ async def test_a_command_that_still_runs_is_interrupted_and_can_clean_up() -> No
         "signal.signal(signal.SIGINT, lambda *_: (print('cleaned up', flush=True), sys.exit(3)))\n"
         "print('runs', flush=True)\ntime.sleep(60)\n"
     )
-    async with late_gateway.adding([sys.executable, "-c", script]) as late:
+    async with demo_cluster.adding_gateway([sys.executable, "-c", script]) as late:
         await _until(late, shown="runs")
         await late.end()
         assert late.activity == "cleaned up"
@@ -57,14 +56,14 @@ async def test_a_command_that_still_runs_is_interrupted_and_can_clean_up() -> No
 
 
 async def test_a_command_that_ignores_the_interrupt_is_killed() -> None:
-    async with late_gateway.adding(["sh", "-c", "trap '' INT; echo runs; sleep 5 & wait"]) as late:
+    async with demo_cluster.adding_gateway(["sh", "-c", "trap '' INT; echo runs; sleep 5 & wait"]) as late:
         await _until(late, shown="runs")
         await late.end(within=0.2)
         assert late.has_ended
 
 
 def test_the_command_is_one_that_a_user_can_type() -> None:
-    _, _, _, *arguments = late_gateway.command("built", "demo")
+    _, _, _, *arguments = demo_cluster.gateway_command("built", "demo")
     parse(arguments)
 
 

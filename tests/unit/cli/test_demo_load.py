@@ -2,8 +2,8 @@
 
 import yaml
 
-from raybus_cli.demo import load
-from raybus_cli.demo.load import Load
+from raybus_cli.demo import demo_cluster
+from raybus_cli.demo.demo_cluster import Load
 
 TEXT = """
 kind: ConfigMap
@@ -19,7 +19,7 @@ spec:
 
 def test_the_pod_gets_the_arguments_of_the_run_and_nothing_else_changes() -> None:
     before = list(yaml.safe_load_all(TEXT))
-    after = list(yaml.safe_load_all(load.manifest(TEXT, Load(url="http://here/", think="5-20", retry="none"))))
+    after = list(yaml.safe_load_all(demo_cluster.manifest(TEXT, Load(url="http://here/", think="5-20", retry="none"))))
     assert after[0] == before[0]
     arguments = after[1]["spec"]["containers"][0].pop("args")
     before[1]["spec"]["containers"][0].pop("args")

@@ -21,26 +21,23 @@ from common.api import ray_service
 from common.api.opaque import Body
 from common.feature_gates import BETA
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
-from raybus_cli import main
-from raybus_cli.access import kubeconfig, session
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli import kubeconfig, main, printing, session
 from raybus_cli.changing import execute
 from raybus_cli.changing.execute import Order
 from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint, of
+from raybus_cli.kubeconfig import Where
 from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import findings as migrating
 from raybus_cli.migrating import report as reports
 from raybus_cli.migrating.report import OperatorSummary, Report
 from raybus_cli.migrating.switches import Setting
-from raybus_cli.output import printing
 from raybus_cli.planning import plan as plans
-from raybus_cli.planning import server_dry_run
 from raybus_cli.planning.plan import Plan, Sizing
-from raybus_cli.policy import querying
+from raybus_cli.policy import trial
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show import version
+from raybus_cli.show import cli
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -270,7 +267,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     snapshot = SNAPSHOTS.get(name, in_steps)()
     monkeypatch.setattr(session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, [])))
     monkeypatch.setattr(session, "now", _always(NOW))
-    monkeypatch.setattr(querying, "reached_within", reaches(FakeServers(vector("0.93"))))
+    monkeypatch.setattr(trial, "reached_within", reaches(FakeServers(vector("0.93"))))
     monkeypatch.setattr(kubeconfig, "find", _find)
     monkeypatch.setattr(reader, "read", partial(_answer, snapshot))
     monkeypatch.setattr(checks, "all_of", _always(CHECKS))
@@ -279,9 +276,9 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(execute, "change", _change)
     goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
     for verb in ("replace", "patch"):
-        monkeypatch.setattr(server_dry_run, verb, partial(_answer, goal))
-    known = partial(version.Version, version="0.1.0", python="3.11.0", platform="linux")
-    monkeypatch.setattr(version, "Version", known)
+        monkeypatch.setattr(reader, verb, partial(_answer, goal))
+    known = partial(cli.Version, version="0.1.0", python="3.11.0", platform="linux")
+    monkeypatch.setattr(cli, "Version", known)
     monkeypatch.chdir(tmp_path)
     Path("demo.yaml").write_text(BAD_MANIFEST)
     careless = a_policy("careless", {**CAREFUL, "bake": "soon", "gates": [{"metric": "errorRate", "max": "1 %"}]})

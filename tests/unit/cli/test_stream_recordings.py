@@ -22,19 +22,16 @@ from common.upgrade import events as upgrade_events
 from localcluster import processes, record
 from localcluster.processes import ProcessId
 from localcluster.record import Record
-from raybus_cli import main
-from raybus_cli.access import kubeconfig, session
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli import kubeconfig, main, session
 from raybus_cli.demo import cli as demo
 from raybus_cli.demo import view
 from raybus_cli.demo.cluster_state import ClusterState, ServeStatus, Service, Status
-from raybus_cli.demo.receipt import Receipt, StepDuration, render
-from raybus_cli.demo.tally import Figures, PhaseFigures
+from raybus_cli.demo.tally import Figures, PhaseFigures, Receipt, StepDuration, render
 from raybus_cli.events import run
-from raybus_cli.events.options import Options
-from raybus_cli.events.show import Show
-from raybus_cli.up import run as running
-from raybus_cli.up.run import Up
+from raybus_cli.events.show import Options, Show
+from raybus_cli.kubeconfig import Where
+from raybus_cli.up import cli
+from raybus_cli.up.cli import Up
 from support.builders import snapshots
 from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod
@@ -160,9 +157,9 @@ def _is_alive(process: ProcessId) -> bool:
 
 
 async def _run_up(up: Up) -> None:
-    running.report("starting: watcher http://127.0.0.1:40001, traffic-manager http://127.0.0.1:40002")
+    cli.report("starting: watcher http://127.0.0.1:40001, traffic-manager http://127.0.0.1:40002")
     up._print_ready()  # pyright: ignore[reportPrivateUsage]  (the one line of standard output)
-    running.report("stopping")
+    cli.report("stopping")
 
 
 @pytest.fixture(autouse=True)

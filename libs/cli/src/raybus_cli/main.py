@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import typer
 
-from raybus_cli.completion import cli as completion
+from raybus_cli import completion
 
 
 class Panel(StrEnum):
@@ -75,10 +75,8 @@ PARTS: Final = {
         Panel.LOCAL, "localcluster.images.cli", "app", "Build the container images, with or without Docker."
     ),
     "up": Part(Panel.LOCAL, "raybus_cli.up.cli", "up", "Run NATS and the four services as local processes."),
-    "completion": Part(
-        Panel.LOCAL, "raybus_cli.completion.cli", "completion", "Print the completion script of a shell."
-    ),
-    "version": Part(Panel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."),
+    "completion": Part(Panel.LOCAL, "raybus_cli.completion", "completion", "Print the completion script of a shell."),
+    "version": Part(Panel.LOCAL, "raybus_cli.show.cli", "version", "Print the version of raybus."),
 }
 
 

@@ -1,14 +1,29 @@
-"""Waits at the terminal: reads until nothing is pending or the time is over, and reports changes on standard error."""
+"""Waits at the terminal: reads until nothing is pending or the time is over, and reports changes on standard error; or until a signal, SIGTERM or Ctrl-C."""
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import typer
 
 from common import durations, errors
-from raybus_cli.access import problems, session
-from raybus_cli.output import printing
+from raybus_cli import printing, session
+
+
+class Stopped(Exception):
+    """A signal arrived."""
+
+
+async def wait() -> NoReturn:
+    """Raise `Stopped` at the first SIGTERM or SIGINT; later ones change nothing."""
+    loop = asyncio.get_running_loop()
+    received = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received.set)
+    await received.wait()
+    raise Stopped
+
 
 POLL_SECONDS: Final = 1.0
 """Seconds between reads."""
@@ -38,7 +53,7 @@ async def until(read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *
         except (errors.Unavailable, errors.Throttled) as problem:
             if spent >= limit or session.is_interrupted():
                 raise
-            text = problems.line(problem)
+            text = session.line(problem)
         if text != reported:
             printing.message(f"{spent:6.0f} s  {text}", err=True)
             reported = text

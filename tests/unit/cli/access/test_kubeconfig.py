@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from common import errors
-from raybus_cli.access import kubeconfig, problems
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli import kubeconfig, session
+from raybus_cli.kubeconfig import Where
 
 
 def _write(path: Path, current: str | None, **namespaces: str | None) -> Path:
@@ -61,7 +61,7 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected:
     (tmp_path / "a").write_text(text)
     with pytest.raises(kubeconfig.NoCluster, match=expected) as raised:
         _find({"KUBECONFIG": str(tmp_path / "a"), "HOME": str(tmp_path)})
-    assert problems.exit_code(raised.value) == 1
+    assert session.exit_code(raised.value) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected:
     ],
 )
 def test_a_refusal_names_the_remedy(problem: errors.RaybusError, expected: str) -> None:
-    text = problems.line(problem)
+    text = session.line(problem)
     assert expected in text
     assert "\n" not in text

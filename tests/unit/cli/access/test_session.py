@@ -11,8 +11,8 @@ import yaml
 from common import errors
 from common.api.opaque import Json
 from common.kube.client import KubeClient
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli import session
+from raybus_cli.kubeconfig import Where
 
 
 def _where(folder: Path) -> Where:

@@ -7,7 +7,7 @@ import pytest
 from common import errors
 from common.api.opaque import Json
 from common.ray import spec_hash
-from raybus_cli.changing import edits, images
+from raybus_cli.changing import edits
 from raybus_cli.changing.edits import Edit
 from support.builders.snapshots import NOW, OLD_IMAGE, a_config, a_gpu_group, at_rest
 
@@ -24,7 +24,7 @@ def _config() -> Json:
 
 
 def _set(*arguments: str) -> list[Edit]:
-    return edits.set_images(_config(), [images.parse(each) for each in arguments])
+    return edits.set_images(_config(), [edits.parse(each) for each in arguments])
 
 
 def _applied(config: Json, found: list[Edit]) -> Json:

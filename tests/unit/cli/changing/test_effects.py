@@ -11,7 +11,7 @@ from common.api import ray_cluster
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA
-from raybus_cli.changing import cli, edits, effects, images
+from raybus_cli.changing import cli, edits, execute
 from raybus_cli.changing.edits import Edit
 from raybus_cli.changing.execute import Decide
 from raybus_cli.planning import picture
@@ -53,13 +53,13 @@ def _printed(plan: Plan, target: Target, done: str) -> str:
 )
 def test_a_cluster_that_is_not_recreated_is_refused(cluster: RayCluster, message: str) -> None:
     with pytest.raises(errors.Rejected, match=message):
-        effects.expect_recreated(cluster)
+        execute.expect_recreated(cluster)
 
 
 def test_a_cluster_of_its_own_is_recreated(golden: Golden) -> None:
     cluster = a_lone_cluster(**RECREATED)
-    effects.expect_recreated(cluster)
-    plan = effects.of_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
+    execute.expect_recreated(cluster)
+    plan = execute.of_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
     assert plan.outcome is PlanOutcome.RECREATED
     golden.check("cli/restart-cluster.txt", _printed(plan, Target(kinds.CLUSTER, "lone"), cli.RESTARTED))
 
@@ -69,7 +69,7 @@ def _restart(config: Json) -> list[Edit]:
 
 
 def _set_image(config: Json) -> list[Edit]:
-    return edits.set_images(config, [images.parse(f"head={snapshots.NEW_IMAGE}")])
+    return edits.set_images(config, [edits.parse(f"head={snapshots.NEW_IMAGE}")])
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_a_service_gets_a_new_cluster(file: str, decide: Decide, done: str, gold
         at[each.place[-1]] = each.value
     goal = snapshots.with_spec(snapshot.service, msgspec.Raw(msgspec.json.encode(body)), generation=3)
     plan = plans.build(snapshot, goal, BETA, Sizing(), now=NOW)
-    effects.check(plan, Target(kinds.SERVICE, "demo"), must_restart=True)
+    execute.check(plan, Target(kinds.SERVICE, "demo"), must_restart=True)
     assert plan.outcome is PlanOutcome.NEW_CLUSTER
     golden.check(f"cli/{file}.txt", _printed(plan, Target(kinds.SERVICE, "demo"), done))
 
 
 def test_a_suspended_cluster_gets_no_pod_now() -> None:
     cluster = a_lone_cluster(suspend=True, **RECREATED)
-    plan = effects.of_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
-    effects.check(plan, Target(kinds.CLUSTER, "lone"), must_restart=False)
+    plan = execute.of_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
+    execute.check(plan, Target(kinds.CLUSTER, "lone"), must_restart=False)
     with pytest.raises(errors.Rejected, match=r"no new pod now \(the cluster is suspended\); nothing"):
-        effects.check(plan, Target(kinds.CLUSTER, "lone"), must_restart=True)
+        execute.check(plan, Target(kinds.CLUSTER, "lone"), must_restart=True)
 
 
 def test_a_refused_spec_is_never_written() -> None:
     plan = Plan(namespace="default", name="demo", outcome=PlanOutcome.REFUSED, notes=["bad"])
     with pytest.raises(errors.Rejected, match="would be rejected; nothing is changed"):
-        effects.check(plan, Target(kinds.SERVICE, "demo"), must_restart=False)
+        execute.check(plan, Target(kinds.SERVICE, "demo"), must_restart=False)

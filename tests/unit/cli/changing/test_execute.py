@@ -12,7 +12,7 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
-from raybus_cli.changing import edits, execute, images
+from raybus_cli.changing import edits, execute
 from raybus_cli.changing.execute import Order
 from raybus_cli.planning.plan import Plan
 from raybus_cli.planning.predict import PlanOutcome
@@ -86,7 +86,7 @@ async def reached(server: Server) -> AsyncGenerator[KubeClient]:
 
 
 def an_order(*assignments: str, target: Target = Target(kinds.SERVICE, "demo"), **fields: Any) -> Order:  # noqa: B008  (frozen)
-    wanted = [images.parse(each) for each in assignments or (f"*={NEW_IMAGE}",)]
+    wanted = [edits.parse(each) for each in assignments or (f"*={NEW_IMAGE}",)]
     return Order(target=target, decide=lambda config: edits.set_images(config, wanted), **fields)
 
 

@@ -8,10 +8,9 @@ from typer.testing import CliRunner, Result
 
 from common.api import ray_cluster
 from common.kube.resources import RAY_CLUSTER
-from raybus_cli import main, waiting
-from raybus_cli.access import kubeconfig, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.changing import execute, following
+from raybus_cli import kubeconfig, main, session, waiting
+from raybus_cli.changing import execute
+from raybus_cli.kubeconfig import Where
 from raybus_cli.planning.plan import Plan
 from raybus_cli.show import rollout_wait
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
@@ -51,8 +50,8 @@ class Server(FakeKube):
 def test_a_cluster_is_ready_with_its_present_spec(changed: dict[str, Any], text: str) -> None:
     cluster = a_cluster(BLUE, a_config(), **{**READY, **changed})
     cluster["metadata"]["generation"] = 1
-    assert following.pending(ray_cluster.decode(cluster)).startswith(text)
-    assert bool(following.pending(ray_cluster.decode(cluster))) is bool(text)
+    assert rollout_wait.pending(ray_cluster.decode(cluster)).startswith(text)
+    assert bool(rollout_wait.pending(ray_cluster.decode(cluster))) is bool(text)
 
 
 def _type(command: str, monkeypatch: pytest.MonkeyPatch, status: Mapping[str, Any]) -> Result:

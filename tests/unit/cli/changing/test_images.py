@@ -3,8 +3,8 @@
 import pytest
 
 from common import errors
-from raybus_cli.changing import images
-from raybus_cli.changing.images import Assignment
+from raybus_cli.changing import edits
+from raybus_cli.changing.edits import Assignment
 
 DIGEST = "sha256:" + "0af" * 21 + "0"
 
@@ -23,7 +23,7 @@ DIGEST = "sha256:" + "0af" * 21 + "0"
     ],
 )
 def test_an_assignment_is_read(given: str, group: str, container: str, image: str) -> None:
-    assert images.parse(given) == Assignment(group, container, image)
+    assert edits.parse(given) == Assignment(group, container, image)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_an_assignment_is_read(given: str, group: str, container: str, image: st
 )
 def test_what_is_no_image_is_refused_with_the_reason(given: str, message: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=message):
-        images.parse(given)
+        edits.parse(given)

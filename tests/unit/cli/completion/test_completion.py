@@ -6,9 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.kube.resources import NAMESPACE
-from raybus_cli import main
-from raybus_cli.access import session
-from raybus_cli.completion import cli
+from raybus_cli import completion, main, session
 from support.fakes.kube import FakeKube
 
 
@@ -29,7 +27,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_arguments_are_completed(arguments: list[str], found: list[str]) -> None:
-    assert cli.candidates(main.build, arguments) == found
+    assert completion.candidates(main.build, arguments) == found
 
 
 CONTEXTS = "{contexts: [{name: kind-a}, {name: kind-b}, {name: prod}], current-context: prod}"
@@ -39,13 +37,13 @@ CONTEXTS = "{contexts: [{name: kind-a}, {name: kind-b}, {name: prod}], current-c
 def test_contexts_of_the_kubeconfig_are_completed(tmp_path: Path) -> None:
     (tmp_path / "config").write_text(CONTEXTS)
     typed = ["list", "--kubeconfig", str(tmp_path / "config"), "--context", "kind"]
-    assert cli.candidates(main.build, typed) == ["kind-a", "kind-b"]
+    assert completion.candidates(main.build, typed) == ["kind-a", "kind-b"]
 
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("option", ["--context", "--namespace"])
 def test_without_a_cluster_nothing_is_completed(tmp_path: Path, option: str) -> None:
-    assert cli.candidates(main.build, ["list", "--kubeconfig", str(tmp_path / "none"), option, "k"]) == []
+    assert completion.candidates(main.build, ["list", "--kubeconfig", str(tmp_path / "none"), option, "k"]) == []
 
 
 @pytest.mark.usefixtures("clean")
@@ -61,15 +59,15 @@ def test_namespaces_are_completed_from_the_cluster(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(kube, "close", _close, raising=False)
     monkeypatch.setattr(session, "connect", connect)
     typed = ["list", "--kubeconfig", str(tmp_path / "config"), "-n", "ml"]
-    assert cli.candidates(main.build, typed) == ["ml-a", "ml-b"]
+    assert completion.candidates(main.build, typed) == ["ml-a", "ml-b"]
 
 
 async def _close() -> None:
     pass
 
 
-@pytest.mark.parametrize("shell", list(cli.Shell))
-def test_a_script_is_printed_for_each_shell(shell: cli.Shell) -> None:
+@pytest.mark.parametrize("shell", list(completion.Shell))
+def test_a_script_is_printed_for_each_shell(shell: completion.Shell) -> None:
     done = CliRunner().invoke(main.build("completion"), ["completion", shell])
     assert done.exit_code == 0
     assert "_RAYBUS_COMPLETE" in done.stdout
@@ -81,4 +79,4 @@ def test_a_script_is_printed_for_each_shell(shell: cli.Shell) -> None:
     [({"COMP_WORDS": "raybus status de"}, "status"), ({"_TYPER_COMPLETE_ARGS": "raybus -n x"}, "x"), ({}, None)],
 )
 def test_the_verb_is_found_in_what_a_shell_gives(env: dict[str, str], verb: str | None) -> None:
-    assert cli.verb(env) == verb
+    assert completion.verb(env) == verb

@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 from common import errors
 from common.kube.client import Patch
 from common.kube.resources import Resource
-from raybus_cli import main, waiting
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli import main, session, waiting
+from raybus_cli.kubeconfig import Where
 from support.builders.snapshots import BLUE, READY, UPGRADING, a_condition, a_service, a_side
 
 

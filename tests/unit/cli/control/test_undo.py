@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from common import errors, labels
-from raybus_cli.control import cli, history, undo
+from raybus_cli.control import cli, history
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
@@ -136,7 +136,7 @@ def test_what_changed_in_place_comes_after_what_is_recorded() -> None:
     goals = [a_goal(config, a_serve_config(), 1)]
     snapshot = at_rest(service=snapshots.a_ready_service(config=config, serve=serve), revisions=revisions, goals=goals)
     assert _numbered(snapshot) == [(1, BLUE, False), (2, BLUE, True)]
-    assert undo.choose(history.build(snapshot, now=NOW), None, "demo").number == 1
+    assert history.choose(history.build(snapshot, now=NOW), None, "demo").number == 1
 
 
 def test_undo_of_a_serve_config_that_went_to_and_fro_goes_on_to_and_fro() -> None:
@@ -145,17 +145,17 @@ def test_undo_of_a_serve_config_that_went_to_and_fro_goes_on_to_and_fro() -> Non
     goals = [a_goal(a_config(snapshots.NEW_IMAGE), serve, 1), a_goal(config, a_serve_config(), 2, replaces=1)]
     snapshot = at_rest(service=snapshots.a_ready_service(config=config), revisions=revisions, goals=goals)
     assert _numbered(snapshot) == [(1, "", False), (2, BLUE, True), (3, BLUE, False)]
-    assert undo.choose(history.build(snapshot, now=NOW), None, "demo").number == 3
+    assert history.choose(history.build(snapshot, now=NOW), None, "demo").number == 3
 
 
 def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
     snapshot = _long_after()
-    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
-    change = undo.change(snapshot.service, entry)
+    entry = history.choose(history.build(snapshot, now=NOW), None, "demo")
+    change = history.change(snapshot.service, entry)
     fields = "spec.rayClusterConfig and spec.serveConfigV2"
-    text = undo.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
+    text = history.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
     assert text == f"{fields} are restored from revision 1: a new cluster starts"
-    text = undo.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
+    text = history.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
     assert text == f"dry run: nothing is changed; {fields} would be restored from revision 1: a new cluster starts"
     assert [each["value"] for each in change.operations[1:]] == [a_config(), a_serve_config()]
 
@@ -165,21 +165,21 @@ def test_undo_of_a_spec_that_was_never_reconciled_goes_to_the_active_cluster() -
     text = unseen["spec"]["serveConfigV2"]
     goals = [a_goal(a_config(snapshots.NEW_IMAGE), text, 1), a_goal(a_config(), text, 2, replaces=1)]
     snapshot = at_rest(service=unseen, clusters=[a_cluster(BLUE, a_config())], goals=goals)
-    assert undo.choose(history.build(snapshot, now=NOW), None, "demo").number == 2
+    assert history.choose(history.build(snapshot, now=NOW), None, "demo").number == 2
 
 
 def test_undo_rolls_back_to_the_newest_other_spec() -> None:
     snapshot = _after_an_upgrade()
-    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
-    change = undo.change(snapshot.service, entry)
+    entry = history.choose(history.build(snapshot, now=NOW), None, "demo")
+    change = history.change(snapshot.service, entry)
     assert [each["path"] for each in change.operations] == ["/metadata/uid", "/spec/serveConfigV2"]
     assert change.operations[1]["value"] == a_serve_config()
 
 
 def test_undo_to_a_revision_restores_the_cluster_without_what_the_autoscaler_wrote() -> None:
     snapshot = _after_an_upgrade()
-    entry = undo.choose(history.build(snapshot, now=NOW), 1, "demo")
-    change = undo.change(snapshot.service, entry)
+    entry = history.choose(history.build(snapshot, now=NOW), 1, "demo")
+    change = history.change(snapshot.service, entry)
     config = next(each["value"] for each in change.operations if each["path"] == "/spec/rayClusterConfig")
     group = config["workerGroupSpecs"][0]
     assert config["headGroupSpec"] == a_config()["headGroupSpec"]
@@ -188,10 +188,10 @@ def test_undo_to_a_revision_restores_the_cluster_without_what_the_autoscaler_wro
 
 def test_undo_in_mid_upgrade_rolls_back_to_the_active_cluster() -> None:
     snapshot = in_steps()
-    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
+    entry = history.choose(history.build(snapshot, now=NOW), None, "demo")
     assert entry.cluster == BLUE
-    change = undo.change(snapshot.service, entry)
-    assert undo.message(change, entry, PlanOutcome.ROLLED_BACK, is_done=True) == (
+    change = history.change(snapshot.service, entry)
+    assert history.message(change, entry, PlanOutcome.ROLLED_BACK, is_done=True) == (
         "spec.rayClusterConfig is restored from revision 1: the service rolls back to RayCluster demo-blue"
     )
 
@@ -205,8 +205,8 @@ def test_undo_of_an_aborted_spec_restores_the_spec_that_serves() -> None:
         a_goal(a_config(snapshots.NEW_IMAGE), text, 4, replaces=3),
     ]
     snapshot = at_rest(service=service, clusters=[a_cluster(BLUE, a_config())], goals=goals)
-    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
-    change = undo.change(snapshot.service, entry)
+    entry = history.choose(history.build(snapshot, now=NOW), None, "demo")
+    change = history.change(snapshot.service, entry)
     assert (entry.number, change.fields) == (3, ("spec.rayClusterConfig",))
 
 
@@ -219,13 +219,13 @@ def test_undo_of_an_aborted_spec_restores_the_spec_that_serves() -> None:
 )
 def test_undo_reports_when_it_cannot(number: int | None, message: str) -> None:
     with pytest.raises(errors.Rejected, match=message):
-        undo.choose(history.build(at_rest(), now=NOW), number, "demo")
+        history.choose(history.build(at_rest(), now=NOW), number, "demo")
 
 
 def test_undo_to_what_is_asked_for_already_is_refused() -> None:
     snapshot = at_rest()
     with pytest.raises(errors.Rejected, match="asks for revision 1 already"):
-        undo.change(snapshot.service, undo.choose(history.build(snapshot, now=NOW), 1, "demo"))
+        history.change(snapshot.service, history.choose(history.build(snapshot, now=NOW), 1, "demo"))
 
 
 def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:

@@ -9,10 +9,10 @@ import pytest
 from common import errors, labels
 from common.api import ray_service
 from common.kube.resources import RAY_SERVICE
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.dashboard import controls
+from raybus_cli import session
+from raybus_cli.dashboard import model
 from raybus_cli.dashboard.acting import Actor, Request
+from raybus_cli.kubeconfig import Where
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders.snapshots import NOW, UPGRADING, a_condition, a_service, in_steps
 from support.fakes.kube import FakeKube
@@ -22,7 +22,7 @@ PAUSED = a_condition("UpgradePaused", reason="PauseRequested", message="Paused b
 
 
 def _verbs(snapshot: Snapshot) -> list[str]:
-    return [each.verb for each in controls.available(snapshot, now=NOW)]
+    return [each.verb for each in model.available(snapshot, now=NOW)]
 
 
 def test_an_upgrade_can_be_paused_promoted_and_aborted() -> None:
@@ -43,7 +43,7 @@ def test_a_service_of_another_controller_has_no_verb() -> None:
 
 
 def test_a_verb_names_its_effect_and_its_command() -> None:
-    [abort] = [each for each in controls.available(in_steps(weight=30), now=NOW) if each.verb == "abort"]
+    [abort] = [each for each in model.available(in_steps(weight=30), now=NOW) if each.verb == "abort"]
     assert abort.command == "raybus abort demo -n default"
     assert abort.effect.startswith("The upgrade is aborted: generation ")
 

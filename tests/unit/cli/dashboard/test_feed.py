@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from raybus_cli.dashboard.board import Board, EventFeed, Sources
-from raybus_cli.dashboard.feed import Feed, event
+from raybus_cli.dashboard.board import Board, EventFeed, Feed, Sources, event
 from raybus_cli.dashboard.model import Detail, Row
 from raybus_cli.show.phase import Tone
 

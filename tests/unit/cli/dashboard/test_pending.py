@@ -7,8 +7,8 @@ import msgspec
 from common import errors
 from common.api.ray_service import RayService
 from common.kube.resources import RAY_CLUSTER, Resource
-from raybus_cli.dashboard import pending
-from raybus_cli.dashboard.pending import PendingClusters
+from raybus_cli.dashboard import polling
+from raybus_cli.dashboard.polling import PendingClusters
 from support.builders.snapshots import GREEN, a_cluster, a_config, at_rest, in_steps
 
 
@@ -61,8 +61,8 @@ async def test_many_upgrades_are_read_in_several_polls() -> None:
     body = in_steps(weight=30).service
     services = [
         msgspec.structs.replace(body, metadata=msgspec.structs.replace(body.metadata, name=f"demo-{number}"))
-        for number in range(2 * pending.MOST)
+        for number in range(2 * polling.MOST)
     ]
     for polls in (1, 2, 2):
         await read(clusters, kube, *services)
-        assert len(kube.reads) == polls * pending.MOST
+        assert len(kube.reads) == polls * polling.MOST

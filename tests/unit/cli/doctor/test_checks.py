@@ -16,7 +16,7 @@ from common.version import VERSION
 from crd_generator import definitions, upgrade_policy
 from crd_generator.schema import Schema
 from nats_admin import certificates
-from raybus_cli.doctor import checks, picture, prerequisites
+from raybus_cli.doctor import checks, cli, prerequisites
 from raybus_cli.doctor.check import Category, CheckState
 from raybus_cli.doctor.checks import SERVICES
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Watching, Workload
@@ -99,7 +99,7 @@ def test_an_installation_that_is_well(golden: Golden) -> None:
     assert {each.state for each in found} == {CheckState.OK}
     assert {each.hint for each in found} == {None}
     assert list(dict.fromkeys(each.category for each in found)) == list(Category)
-    golden.check("cli/doctor.txt", text_of(picture.draw(found)))
+    golden.check("cli/doctor.txt", text_of(cli.draw(found)))
 
 
 def test_kuberay_in_namespaces_of_its_own_is_a_note() -> None:

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from raybus_cli import main, waiting
-from raybus_cli.access import session
+from raybus_cli import main, session, waiting
 from raybus_cli.doctor import checks, prerequisites, survey
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint, of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybus_cli.doctor import check, picture
+from raybus_cli.doctor import check, cli
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from support.terminal import text_of
 
@@ -19,7 +19,7 @@ FOUND = [
 
 
 def test_every_check_has_a_mark_and_a_fault_its_remedy_and_page() -> None:
-    assert text_of(picture.draw(FOUND)).splitlines() == [
+    assert text_of(cli.draw(FOUND)).splitlines() == [
         "Kubernetes",
         "√ Kubernetes: v1.34.2",
         "",
@@ -37,7 +37,7 @@ def test_every_check_has_a_mark_and_a_fault_its_remedy_and_page() -> None:
 
 
 def test_an_output_that_is_not_utf_8_gets_ascii() -> None:
-    shown = text_of(picture.draw(FOUND, is_ascii=True))
+    shown = text_of(cli.draw(FOUND, is_ascii=True))
     assert shown.isascii()
     assert "+ Kubernetes: v1.34.2" in shown
     assert "x nats: is scaled to 0 ?\n  -> scale it" in shown
@@ -55,4 +55,4 @@ def test_an_output_that_is_not_utf_8_gets_ascii() -> None:
 )
 def test_the_last_line_is_the_result(states: list[CheckState], result: str) -> None:
     found = [Check(name="a", state=each, text="b") for each in states]
-    assert text_of(picture.draw(found)).splitlines()[-1] == result
+    assert text_of(cli.draw(found)).splitlines()[-1] == result

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from crd_generator import definitions, upgrade_policy
-from raybus_cli.doctor import picture, prerequisites, survey
+from raybus_cli.doctor import cli, prerequisites, survey
 from raybus_cli.doctor.check import CheckState
 from raybus_cli.doctor.facts import Facts, Right, StorageClass, Watching
 from support.golden import Golden
@@ -48,7 +48,7 @@ def _fit(**fields: Any) -> Facts:
 def test_a_cluster_that_is_fit(golden: Golden) -> None:
     found = prerequisites.before_installation(_fit())
     assert {each.state for each in found} == {CheckState.OK}
-    golden.check("cli/doctor-pre.txt", text_of(picture.draw(found)))
+    golden.check("cli/doctor-pre.txt", text_of(cli.draw(found)))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from common import errors
 from common.bus import subjects
-from raybus_cli.events import options
-from raybus_cli.events.options import Options, Service
+from raybus_cli.events import show
+from raybus_cli.events.show import Options, Service
 
 NOW = datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
 
@@ -26,35 +26,35 @@ NOW = datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
     ],
 )
 def test_since_is_a_length_or_a_moment(text: str, wanted: datetime) -> None:
-    assert options.check_since(text, now=NOW) == wanted
+    assert show.check_since(text, now=NOW) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "10", "999999999d", "99999999h", "2026-13-01", "-", "10 m"])
 def test_since_refuses_what_is_no_time(text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=r"^--since .* is no time: expected"):
-        options.check_since(text, now=NOW)
+        show.check_since(text, now=NOW)
 
 
 @pytest.mark.parametrize("text", ["-10m", "2026-01-31T10:00:01Z", "2027-01-01"])
 def test_since_refuses_the_future(text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match="lies in the future; it is 2026-01-31T10:00:00Z now"):
-        options.check_since(text, now=NOW)
+        show.check_since(text, now=NOW)
 
 
 def test_a_service_is_a_namespace_and_a_name() -> None:
-    assert options.check_service("default/my.chat-1") == Service("default", "my.chat-1")
-    assert options.check_service(None) is None
-    assert options.check_namespace(None) == ""
-    assert options.Options(namespace=options.check_namespace("team-a")).subject == subjects.events_of("team-a")
+    assert show.check_service("default/my.chat-1") == Service("default", "my.chat-1")
+    assert show.check_service(None) is None
+    assert show.check_namespace(None) == ""
+    assert show.Options(namespace=show.check_namespace("team-a")).subject == subjects.events_of("team-a")
     with pytest.raises(errors.InvalidSpec, match="--namespace '>' is no name of a namespace"):
-        options.check_namespace(">")
+        show.check_namespace(">")
 
 
 def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
-    assert options.check_service("chat", "team-a") == Service("team-a", "chat")
-    assert options.check_service("default/chat", "team-a") == Service("default", "chat")
+    assert show.check_service("chat", "team-a") == Service("team-a", "chat")
+    assert show.check_service("default/chat", "team-a") == Service("default", "chat")
     with pytest.raises(errors.InvalidSpec, match="names no RayService"):
-        options.check_service("Chat", "team-a")
+        show.check_service("Chat", "team-a")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
 )
 def test_a_service_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match="names no RayService: expected NAMESPACE/RAYSERVICE"):
-        options.check_service(text)
+        show.check_service(text)
 
 
 def test_a_name_with_a_dot_is_one_token_of_the_filter() -> None:
@@ -72,6 +72,6 @@ def test_a_name_with_a_dot_is_one_token_of_the_filter() -> None:
 
 def test_other_values_are_refused_with_the_option_and_what_is_expected() -> None:
     with pytest.raises(errors.InvalidSpec, match="--limit 0: expected a whole number of 1 or more"):
-        options.check_limit(0)
+        show.check_limit(0)
     with pytest.raises(errors.InvalidSpec, match="--replay '': expected the id of an event"):
-        options.check_replay(" ")
+        show.check_replay(" ")

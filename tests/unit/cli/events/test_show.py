@@ -6,8 +6,7 @@ import pytest
 from common.bus.nats import Stored
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
-from raybus_cli.events.options import Options
-from raybus_cli.events.show import Show
+from raybus_cli.events.show import Options, Show
 from support.builders.example_upgrade import an_example_upgrade
 
 

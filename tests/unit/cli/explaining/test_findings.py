@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from raybus_cli.explaining import cli, findings
-from raybus_cli.explaining.cause import Rank
+from raybus_cli.explaining.remedies import Rank
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
 from support.builders.snapshots import (

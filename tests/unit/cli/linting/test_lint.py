@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 from common import labels
 from common.api.opaque import Json
 from common.feature_gates import BETA
-from raybus_cli import main
+from raybus_cli import main, manifests
 from raybus_cli.linting import cli, lint
-from raybus_cli.linting.finding import Finding, Level
-from raybus_cli.manifests import reading
+from raybus_cli.linting.serve_schema import Finding, Level
 from support.builders.ray_service import a_serve_config
 from support.builders.snapshots import STEPS, a_config
 from support.golden import Golden
@@ -30,7 +29,7 @@ def _good() -> Json:
 
 
 def _lint(body: Json) -> list[Finding]:
-    return [each for document in reading.parse(yaml.safe_dump(body), FILE) for each in lint.lint(document, BETA)]
+    return [each for document in manifests.parse(yaml.safe_dump(body), FILE) for each in lint.lint(document, BETA)]
 
 
 def _group(body: Json) -> Json:
@@ -185,13 +184,13 @@ def test_advice_is_no_error(change: Callable[[Json], None], message: str) -> Non
 
 def test_a_key_that_stands_twice_is_found() -> None:
     text = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: a}\nspec:\n  rayVersion: a\n  rayVersion: b\n"
-    found = [each for document in reading.parse(text, FILE) for each in lint.lint(document, BETA)]
+    found = [each for document in manifests.parse(text, FILE) for each in lint.lint(document, BETA)]
     assert "demo.yaml:6: error: spec.rayVersion: occurs twice; only the last value counts" in map(cli.line, found)
 
 
 def test_lists_and_other_kinds_are_read() -> None:
     inner = {"apiVersion": "v1", "kind": "List", "items": [_good(), {"kind": "ConfigMap"}]}
-    documents = reading.parse(yaml.safe_dump(inner) + "---\n---\nkind: Secret\n", FILE)
+    documents = manifests.parse(yaml.safe_dump(inner) + "---\n---\nkind: Secret\n", FILE)
     assert [each.kind for each in documents] == ["RayService", "ConfigMap", "Secret"]
     assert documents[0].line(("spec", "serveConfigV2")) > 1
 
@@ -221,7 +220,7 @@ def test_a_route_beside_the_service_that_names_it_must_agree(annotations: Json, 
         "metadata": {"name": "mine", "annotations": annotations},
         "spec": {"rules": [{}]},
     }
-    documents = reading.parse(yaml.safe_dump_all([service, route]), FILE)
+    documents = manifests.parse(yaml.safe_dump_all([service, route]), FILE)
     found = [each for each in lint.lint(documents[0], BETA, beside=documents) if each.level is Level.ERROR]
     assert bool(found) is is_wrong
     assert all("metadata.annotations" in each.field and "HTTPRoute mine may not be used" in each.text for each in found)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raybus_cli.linting import serve_schema
-from raybus_cli.manifests.reading import path
+from raybus_cli.manifests import path
 from support.builders.ray_service import a_serve_config
 
 APP: dict[str, Any] = {"name": "app", "import_path": "app:main", "route_prefix": "/"}

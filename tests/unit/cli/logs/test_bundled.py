@@ -13,12 +13,11 @@ from typer.testing import CliRunner, Result
 
 from common import errors
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
-from raybus_cli import main
-from raybus_cli.access import kubeconfig, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.bundling import collect, kept_logs
+from raybus_cli import kubeconfig, main, session
+from raybus_cli.bundling import cli, kept_logs
 from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.facts import Facts
+from raybus_cli.kubeconfig import Where
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, STEPS, UPGRADING, a_cluster, a_config, a_pod, a_side
 from support.fakes.kube import FakeKube
@@ -141,7 +140,7 @@ def test_what_a_bundle_has_not_is_refused(bundle: str, command: str, code: int, 
 
 
 def _archive(**files: bytes) -> bytes:
-    return collect.archive({name.replace("__", "/"): text.decode() for name, text in files.items()}, "b", now=NOW)
+    return cli.archive({name.replace("__", "/"): text.decode() for name, text in files.items()}, "b", now=NOW)
 
 
 def _link() -> bytes:

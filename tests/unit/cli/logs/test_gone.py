@@ -6,7 +6,7 @@ from msgspec import structs
 
 from common.api import ray_service
 from common.upgrade.receipt import Outcome
-from raybus_cli.logs import gone
+from raybus_cli.logs import finding
 from support.builders.snapshots import a_service
 from support.upgrade_events import RECEIPT
 
@@ -24,7 +24,7 @@ from support.upgrade_events import RECEIPT
 )
 def test_the_cluster_that_an_upgrade_left_behind_is_gone(cluster: str, outcome: Outcome, why: str | None) -> None:
     annotations = {"raybus.io/upgrade-receipt": msgspec.json.encode(structs.replace(RECEIPT, outcome=outcome)).decode()}
-    found = gone.problem(
+    found = finding.gone_problem(
         cluster, [ray_service.decode(a_service()), ray_service.decode(a_service(annotations=annotations))]
     )
     assert (found is None) is (why is None)

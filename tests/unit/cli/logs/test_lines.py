@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from raybus_cli.logs import lines
-from raybus_cli.logs.lines import Form, Source, Splitter
+from raybus_cli.logs import selection
+from raybus_cli.logs.selection import Form, Source, Splitter
 from support.golden import Golden
 
 POD = Source("demo-head", "ray-head")
@@ -30,7 +30,7 @@ def test_chunks_become_lines(chunks: list[bytes], found: list[bytes], rest: list
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST", 4)
+    monkeypatch.setattr(selection, "LONGEST", 4)
     splitter = Splitter()
     assert splitter.feed(b"abcdefghij") == [b"abcd", b"efgh"]
     assert splitter.feed(b"k\nlmnopq\n") == [b"ijk", b"lmno", b"pq"]
@@ -50,22 +50,22 @@ def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.Monk
     ],
 )
 def test_a_line_is_harmless_unless_it_is_wanted_raw(form: Form, shown: bytes) -> None:
-    assert lines.render(POD, NASTY, form) == shown
+    assert selection.render(POD, NASTY, form) == shown
 
 
 def test_the_output_is_as_the_page_shows_it(golden: Golden) -> None:
     logs = [(HEAD, b"Ray runtime started."), (HEAD, b"2026-01-01 12:00:04 INFO serve 212 -- Deployed app 'app'.")]
     logs += [(WORKER, b"Ray runtime started."), (WORKER, b"2026-01-01 12:00:09 INFO replica 99 -- GET / 200 12ms")]
-    golden.check("cli/logs.txt", b"".join(lines.render(*each, Form(is_prefixed=True)) for each in logs).decode())
+    golden.check("cli/logs.txt", b"".join(selection.render(*each, Form(is_prefixed=True)) for each in logs).decode())
     replica = Source(WORKER.pod, "replica_app_Model_8u2xk0.log")
-    golden.check("cli/logs-json.txt", lines.render(replica, logs[-1][1], Form(is_json=True)).decode())
+    golden.check("cli/logs-json.txt", selection.render(replica, logs[-1][1], Form(is_json=True)).decode())
 
 
 def test_raw_json_keeps_the_escapes_in_its_text() -> None:
-    found = msgspec.json.decode(lines.render(POD, NASTY, Form(is_json=True, is_raw=True)))
+    found = msgspec.json.decode(selection.render(POD, NASTY, Form(is_json=True, is_raw=True)))
     assert found["line"] == NASTY.decode()
 
 
 def test_what_is_no_text_and_the_name_of_a_file_cannot_control_a_terminal() -> None:
-    shown = lines.render(Source("a\x1b[2J", "b\x9b"), b"\xff\xfe", Form(is_prefixed=True))
+    shown = selection.render(Source("a\x1b[2J", "b\x9b"), b"\xff\xfe", Form(is_prefixed=True))
     assert shown.decode() == "[pod/a/b\ufffd] \ufffd\ufffd\n"

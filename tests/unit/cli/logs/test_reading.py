@@ -19,10 +19,9 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
-from raybus_cli.access import problems
-from raybus_cli.logs.lines import Form, Source
+from raybus_cli import session
 from raybus_cli.logs.reading import Reader
-from raybus_cli.logs.selection import Log
+from raybus_cli.logs.selection import Form, Log, Source
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, a_pod
 from support.servers.loopback import served
@@ -145,7 +144,7 @@ async def test_a_line_is_written_before_the_log_ends() -> None:
 async def test_a_log_that_cannot_be_read_is_one_line_with_the_remedy(handler: Handler, message: str) -> None:
     with pytest.raises(errors.RaybusError) as refused:
         await Copied().of(handler, a_log())
-    line = problems.line(refused.value)
+    line = session.line(refused.value)
     assert message in line
     assert "\n" not in line
 

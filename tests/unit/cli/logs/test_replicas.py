@@ -8,8 +8,7 @@ import pytest
 from common import errors
 from common.api.opaque import Json
 from raybus_cli.logs import replicas
-from raybus_cli.logs.lines import Source
-from raybus_cli.logs.selection import Choice, Extent, Log
+from raybus_cli.logs.selection import Choice, Extent, Log, Source
 
 NODE = "f" * 56
 

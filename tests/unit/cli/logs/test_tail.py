@@ -9,10 +9,9 @@ from aiohttp.typedefs import Handler
 from common import errors
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
-from raybus_cli.logs import tail
-from raybus_cli.logs.lines import Source
-from raybus_cli.logs.selection import Log
-from raybus_cli.logs.tail import Tail
+from raybus_cli.logs import reading
+from raybus_cli.logs.reading import Tail
+from raybus_cli.logs.selection import Log, Source
 from support.servers.loopback import served
 
 LOG = Log(source=Source("one", "ray"), path="/api/v1/namespaces/a/pods/one/log", query={"container": "ray"})
@@ -24,7 +23,7 @@ async def read(handler: Handler, log: Log = LOG, *, seconds: float = 5.0) -> Tai
     async with served(app) as port:
         kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
         try:
-            return await tail.read(kube, log, seconds=seconds)
+            return await reading.read(kube, log, seconds=seconds)
         finally:
             await kube.close()
 
@@ -36,9 +35,9 @@ async def test_a_short_log_is_whole() -> None:
     assert await read(short) == Tail(pod="one", container="ray", text="ray\nred\n", is_cut=False, is_late=False)
 
 
-@pytest.mark.parametrize("size", [1000, tail.MOST, tail.MOST * 3])
+@pytest.mark.parametrize("size", [1000, reading.MOST, reading.MOST * 3])
 async def test_of_a_long_log_the_last_whole_lines_are_kept(size: int) -> None:
-    lines = [f"{number:09}" for number in range(tail.MOST // 4)]
+    lines = [f"{number:09}" for number in range(reading.MOST // 4)]
 
     async def long(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -51,7 +50,7 @@ async def test_of_a_long_log_the_last_whole_lines_are_kept(size: int) -> None:
     found = await read(long)
     kept = found.text.split("\n")
     assert kept == lines[-len(kept) :]
-    assert tail.MOST - 20 < len(found.text) <= tail.MOST
+    assert reading.MOST - 20 < len(found.text) <= reading.MOST
     assert (found.is_cut, found.is_late) == (True, False)
 
 

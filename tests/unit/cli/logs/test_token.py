@@ -13,9 +13,8 @@ from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from raybus_cli.logs import finding
-from raybus_cli.logs.lines import Form
 from raybus_cli.logs.reading import Reader
-from raybus_cli.logs.selection import Choice, Extent
+from raybus_cli.logs.selection import Choice, Extent, Form
 from raybus_cli.reading import kinds, reader
 from raybus_cli.reading.kinds import Target
 from support.builders import snapshots

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common import errors
-from raybus_cli.manifests import sources
+from raybus_cli import manifests
 
 
 def _manifest(name: str) -> str:
@@ -26,7 +26,7 @@ def tree(tmp_path: Path) -> Path:
 def test_a_directory_stands_for_its_manifests_in_the_order_of_their_paths(
     tree: Path, recursive: bool, names: list[str]
 ) -> None:
-    found = sources.read([str(tree)], None, recursive=recursive)
+    found = manifests.read_all([str(tree)], None, recursive=recursive)
     assert [each.name for each in found] == names
     assert found[0].file == str(tree / "a.yml")
 
@@ -34,7 +34,7 @@ def test_a_directory_stands_for_its_manifests_in_the_order_of_their_paths(
 def test_a_directory_without_manifests_names_the_remedy(tree: Path) -> None:
     (tree / "only" / "below").mkdir(parents=True)
     with pytest.raises(errors.InvalidSpec, match=r"only has no file that ends in .* add -R"):
-        sources.read([str(tree / "only")], None)
+        manifests.read_all([str(tree / "only")], None)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_directory_without_manifests_names_the_remedy(tree: Path) -> None:
 )
 def test_exactly_one_source_is_needed(files: list[str] | None, kustomize: Path | None, text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=text):
-        sources.read(files, kustomize)
+        manifests.read_all(files, kustomize)
 
 
 def _install(folder: Path, program: str, script: str) -> None:
@@ -65,7 +65,7 @@ def test_a_kustomization_is_built_by_the_users_program(
         tmp_path / "bin", program, f'[ "$1" = {argument} ] && echo "kind: RayService" && echo "metadata: {{name: $2}}"'
     )
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
-    [found] = sources.read(None, Path("overlay"))
+    [found] = manifests.read_all(None, Path("overlay"))
     assert (found.name, found.file) == ("overlay", "overlay")
 
 
@@ -75,10 +75,10 @@ def test_a_kustomization_that_cannot_be_built_gives_the_programs_reason(
     _install(tmp_path / "bin", "kustomize", "echo 'no kustomization.yaml in overlay' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
     with pytest.raises(errors.InvalidSpec, match=r"kustomize build overlay: no kustomization\.yaml"):
-        sources.read(None, Path("overlay"))
+        manifests.read_all(None, Path("overlay"))
 
 
 def test_without_a_program_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(errors.InvalidSpec, match="install one, or pipe its output into -f -"):
-        sources.read(None, Path("overlay"))
+        manifests.read_all(None, Path("overlay"))

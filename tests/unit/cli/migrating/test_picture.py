@@ -2,7 +2,7 @@
 
 import msgspec
 
-from raybus_cli.migrating import findings, picture, report
+from raybus_cli.migrating import findings, report
 from raybus_cli.migrating.findings import Finding, Subject
 from raybus_cli.migrating.report import CODES, OperatorSummary, Report, Verdict
 from raybus_cli.migrating.switches import Setting
@@ -47,9 +47,9 @@ def test_a_report_with_everything_in_it(golden: Golden) -> None:
         found=(hook,),
     )
     assert found.verdict is Verdict.NOT_READY
-    golden.check("cli/migrate-check.txt", text_of(picture.draw(found, wide=False)))
-    assert "an upgrade is on" not in text_of(picture.draw(found, wide=False))
-    assert "an upgrade is on" in text_of(picture.draw(found, wide=True))
+    golden.check("cli/migrate-check.txt", text_of(report.draw(found, wide=False)))
+    assert "an upgrade is on" not in text_of(report.draw(found, wide=False))
+    assert "an upgrade is on" in text_of(report.draw(found, wide=True))
 
 
 def test_the_worst_finding_decides() -> None:
@@ -70,4 +70,4 @@ def test_the_worst_finding_decides() -> None:
 
 def test_where_kuberay_is_gone_there_is_nothing_to_take_over() -> None:
     alone = msgspec.structs.replace(a_report(), kuberay=[], raybus=[KUBERAY], settings=[], environment={})
-    assert text_of(picture.draw(alone, wide=False)).strip().endswith("done: KubeRay is not installed, raybus is")
+    assert text_of(report.draw(alone, wide=False)).strip().endswith("done: KubeRay is not installed, raybus is")

@@ -8,8 +8,8 @@ import pytest
 
 from raybus_cli.doctor.facts import Lease
 from raybus_cli.doctor.operator import Operator
-from raybus_cli.migrating import surroundings
-from raybus_cli.migrating.facts import Installation, Job, Surroundings, WebhookConfiguration
+from raybus_cli.migrating import check
+from raybus_cli.migrating.survey import Installation, Job, Surroundings, WebhookConfiguration
 from support.builders.snapshots import NOW
 
 
@@ -75,7 +75,7 @@ LEASE = msgspec.convert(
 )
 def test_both_operators(kuberay: list[Operator] | None, watcher: Operator | None, expected: str, text: str) -> None:
     installed = Installation(kuberay=kuberay, raybus={"watcher": watcher} if watcher else {}, leases=[LEASE])
-    found = list(surroundings.operators(installed, now=NOW))
+    found = list(check.operators(installed, now=NOW))
     assert [each.level.value for each in found] == ([expected] if expected else [])
     assert all(text in each.text for each in found)
 
@@ -104,7 +104,7 @@ def hooks(*, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",)
     ],
 )
 def test_webhooks(around: Surroundings, expected: list[str]) -> None:
-    assert [each.level.value for each in surroundings.webhooks(around)] == expected
+    assert [each.level.value for each in check.webhooks(around)] == expected
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_webhooks(around: Surroundings, expected: list[str]) -> None:
 )
 def test_jobs_are_not_run(spec: dict[str, Any], status: dict[str, Any], expected: str) -> None:
     job = msgspec.convert({"metadata": {"name": "j", "namespace": "n"}, "spec": spec, "status": status}, Job)
-    assert [(each.name, each.verdict) for each in surroundings.jobs(Surroundings(jobs=[job]))] == [("j", expected)]
+    assert [(each.name, each.verdict) for each in check.jobs(Surroundings(jobs=[job]))] == [("j", expected)]
 
 
 def test_a_schedule_counts_unless_it_is_suspended() -> None:
     bodies = [{"metadata": {"name": name}, "spec": {"suspend": name == "off"}} for name in ("on", "off")]
-    found = surroundings.jobs(Surroundings(cron_jobs=[msgspec.convert(each, Job) for each in bodies]))
+    found = check.jobs(Surroundings(cron_jobs=[msgspec.convert(each, Job) for each in bodies]))
     assert {each.name: each.verdict for each in found} == {"on": "unsupported", "off": "nothing"}

@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from typer.testing import CliRunner
 
-from raybus_cli import main
-from raybus_cli.output import printing, tables
+from raybus_cli import main, printing
 
 NASTY = [
     pytest.param("\x1b]0;owned\x07", "", id="the title of the window"),
@@ -22,7 +21,7 @@ NASTY = [
 
 
 def a_table(text: str) -> RenderableType:
-    return tables.Table((tables.Column("name"),), [(text,)])
+    return printing.Table((printing.Column("name"),), [(text,)])
 
 
 def is_harmless(shown: str) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from raybus_cli.output.tables import Column, Table
+from raybus_cli.printing import Column, Table
 
 COLUMNS = (Column("name"), Column("phase"), Column("age", 1), Column("reason", 2))
 ROW = ("a-service-with-a-long-name", "Ready", "5s", "NonZeroServeEndpoints")

@@ -14,7 +14,7 @@ from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
 from common.upgrade.controls import Policy
-from raybus_cli.planning import demand, differences, picture, plan, predict, quotas, steps
+from raybus_cli.planning import demand, differences, picture, plan, predict, steps
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
@@ -145,7 +145,7 @@ def test_a_quota_is_held_against_what_is_used_already(hard: str, is_enough: bool
     body = copy.deepcopy(QUOTA)
     body["status"]["hard"]["requests.nvidia.com/gpu"] = hard
     snapshot = at_rest(quotas=[body])
-    verdict = quotas.judge(snapshot.quotas, {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "8"})
+    verdict = demand.judge(snapshot.quotas, {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "8"})
     assert [(each.resource, each.more, each.is_enough) for each in verdict] == [
         ("requests.nvidia.com/gpu", "4", is_enough)
     ]

@@ -10,7 +10,7 @@ from common.api import ray_service
 from common.api.opaque import Json
 from common.kube.resources import UPGRADE_POLICY, Resource
 from common.upgrade.policy import Stored
-from raybus_cli.planning import policies, policy_reader
+from raybus_cli.planning import cli, policies
 from raybus_cli.planning.policies import PolicyPlan, StepPlan
 from support.builders import snapshots
 from support.builders.upgrade_policy import CAREFUL, GATE, PROMETHEUS, WEBHOOK, a_policy
@@ -154,12 +154,12 @@ async def test_without_the_kind_or_the_right_only_a_named_policy_matters(
     marks = {"raybus.io/upgrade-policy": named} if named else {}
     service = ray_service.decode(snapshots.a_service(annotations=marks))
     kube: object = Denying(problem)
-    assert await policy_reader.read(kube, service) == expected  # pyright: ignore[reportArgumentType] - lists alone
+    assert await cli.read(kube, service) == expected  # pyright: ignore[reportArgumentType] - lists alone
 
 
 async def test_a_text_that_is_no_name_is_named() -> None:
     service = ray_service.decode(snapshots.a_service(annotations={"raybus.io/upgrade-policy": "../x"}))
     kube: object = Denying(AssertionError())
-    found = await policy_reader.read(kube, service)  # pyright: ignore[reportArgumentType] - it is not asked
+    found = await cli.read(kube, service)  # pyright: ignore[reportArgumentType] - it is not asked
     assert found is not None
     assert "is not the name of an UpgradePolicy" in str(found.problem)

@@ -12,13 +12,11 @@ from common.api.opaque import Json
 from common.kube.resources import POD, RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.webhook import Answer
-from raybus_cli import main
-from raybus_cli.access import kubeconfig, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.manifests import reading
-from raybus_cli.manifests.reading import Document
+from raybus_cli import kubeconfig, main, manifests, session
+from raybus_cli.kubeconfig import Where
+from raybus_cli.manifests import Document
 from raybus_cli.planning import policies
-from raybus_cli.policy import checking, querying
+from raybus_cli.policy import trial
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_pod, a_side
 from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, PROMETHEUS, WEBHOOK, a_policy
@@ -95,16 +93,16 @@ def test_a_legal_policy_is_summed_up(typed: Any) -> None:
 
 @pytest.mark.parametrize(("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()])
 def test_lint_names_the_line_of_the_field(spec: Json, field: str) -> None:
-    (document,) = reading.parse(yaml.safe_dump(a_policy(spec=spec), sort_keys=False), "p.yaml")
-    (finding,) = checking.findings(document)
+    (document,) = manifests.parse(yaml.safe_dump(a_policy(spec=spec), sort_keys=False), "p.yaml")
+    (finding,) = trial.findings(document)
     assert finding.field.startswith(field)
     assert finding.line >= 5
 
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=case) for case, spec in LEGAL.items()])
 def test_lint_finds_nothing_in_a_legal_policy(spec: Json) -> None:
-    (document,) = reading.parse(yaml.safe_dump(a_policy(spec=spec)), "p.yaml")
-    assert checking.findings(document) == []
+    (document,) = manifests.parse(yaml.safe_dump(a_policy(spec=spec)), "p.yaml")
+    assert trial.findings(document) == []
 
 
 @pytest.mark.parametrize(
@@ -267,7 +265,7 @@ def test_a_query_is_put_once_from_this_machine_to_the_server_of_the_policy_alone
     servers = FakeServers(answer)
     if answer is None:
         servers.answer = silent
-    monkeypatch.setattr(querying, "reached_within", reaches(servers))
+    monkeypatch.setattr(trial, "reached_within", reaches(servers))
     write(a_policy("new", {"gates": [PROMETHEUS]}))
     done = typed(
         "try p.yaml --service demo", Server(pending=GREEN, answers={BLUE: counted(5, 5), GREEN: counted(5, 5)})
@@ -287,7 +285,7 @@ def test_a_query_is_put_once_from_this_machine_to_the_server_of_the_policy_alone
 def test_the_output_on_the_page_of_the_command_line(
     typed: Any, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(querying, "reached_within", reaches(FakeServers(vector("0.93"))))
+    monkeypatch.setattr(trial, "reached_within", reaches(FakeServers(vector("0.93"))))
     write(a_policy(), a_policy("hasty", {"steps": [{"weight": 50}]}), name="careful.yaml")
     golden.check("cli/policy-lint.txt", typed("lint careful.yaml").stdout)
     server = Server(pending=GREEN, answers={BLUE: counted(9000, 20), GREEN: counted(1000, 4)})
@@ -298,16 +296,16 @@ def test_the_output_on_the_page_of_the_command_line(
 def the_example_of(page: str) -> tuple[str, Document]:
     """Return a how-to page and the UpgradePolicy that it shows first."""
     text = (ROOT / f"docs/how-to/{page}.md").read_text()
-    (document,) = reading.parse(text.partition("```yaml\n")[2].partition("```")[0], "policy.yaml")
+    (document,) = manifests.parse(text.partition("```yaml\n")[2].partition("```")[0], "policy.yaml")
     return text, document
 
 
 @pytest.mark.parametrize("page", ["canary", "blue-green", "preview", "mirror", "language-models"])
 def test_the_example_of_a_how_to_page_is_legal_and_has_the_summary_that_it_shows(page: str) -> None:
     text, document = the_example_of(page)
-    assert checking.findings(document) == []
+    assert trial.findings(document) == []
     name = document.name
-    assert f"{name}.yaml: UpgradePolicy {name}: {policies.summary(checking.policy(document))}\n" in text
+    assert f"{name}.yaml: UpgradePolicy {name}: {policies.summary(trial.policy(document))}\n" in text
 
 
 def test_the_canary_of_the_how_to_page_is_the_one_of_the_tests() -> None:

@@ -13,12 +13,10 @@ from typer.testing import CliRunner, Result
 
 from common import errors
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, RAY_SERVICE
-from raybus_cli import main
-from raybus_cli.access import kubeconfig, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.completion import cli as completion
+from raybus_cli import completion, kubeconfig, main, session
+from raybus_cli.kubeconfig import Where
 from raybus_cli.reading.snapshot import ClusterSnapshot
-from raybus_cli.show import cluster_picture, cluster_tree, frame
+from raybus_cli.show import frame, picture, tree
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod, an_event, at_rest, in_steps
 from support.fakes.kube import FakeKube
@@ -212,9 +210,9 @@ def _a_snapshot() -> ClusterSnapshot:
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_a_cluster_renders_as(width: int, golden: Golden) -> None:
-    found = cluster_tree.build(_a_snapshot(), now=NOW)
-    golden.check(f"cli/cluster-{width}.txt", text_of(cluster_picture.draw(found), width=width))
-    golden.check("cli/cluster-line.txt", cluster_picture.line(found) + "\n")
+    found = tree.build_cluster(_a_snapshot(), now=NOW)
+    golden.check(f"cli/cluster-{width}.txt", text_of(picture.draw_cluster(found), width=width))
+    golden.check("cli/cluster-line.txt", picture.cluster_line(found) + "\n")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from common.api import ray_cluster, ray_service
-from raybus_cli.output import printing
-from raybus_cli.show import listing
+from raybus_cli import printing
+from raybus_cli.show import frame
 from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_service, at_rest, in_steps
 from support.golden import Golden
 from support.terminal import text_of
@@ -13,7 +13,7 @@ from support.terminal import text_of
 WIDTHS = (60, 80, 160, printing.PIPE_WIDTH)
 
 
-def _found() -> listing.Listing:
+def _found() -> frame.Listing:
     other = a_service(endpoints=0)
     other["metadata"]["name"] = "another"
     upgraded = in_steps().service
@@ -22,14 +22,14 @@ def _found() -> listing.Listing:
     one = a_cluster(
         BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=2, desiredCPU="18", desiredGPU="4"
     )
-    return listing.build(services, [ray_cluster.decode(one)], now=NOW)
+    return frame.build(services, [ray_cluster.decode(one)], now=NOW)
 
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_rows_have_kubectls_columns(wide: bool, golden: Golden) -> None:
     found, every = _found(), not wide
-    services = listing.service_table(found.services, wide=wide, all_namespaces=every)
-    clusters = listing.cluster_table(found.clusters, wide=wide, all_namespaces=every)
+    services = frame.service_table(found.services, wide=wide, all_namespaces=every)
+    clusters = frame.cluster_table(found.clusters, wide=wide, all_namespaces=every)
     for width in WIDTHS:
         text = f"{text_of(services, width=width)}\n{text_of(clusters, width=width)}"
         end = "pipe" if width == printing.PIPE_WIDTH else width
@@ -39,7 +39,7 @@ def test_rows_have_kubectls_columns(wide: bool, golden: Golden) -> None:
 
 
 def test_traffic_and_capacity_of_both_clusters_are_printed() -> None:
-    row = listing.build([in_steps(weight=30).service], [], now=NOW).services[0]
+    row = frame.build([in_steps(weight=30).service], [], now=NOW).services[0]
     assert (row.phase, row.traffic, row.capacity) == ("Upgrading", "70/30", "90/30")
 
 

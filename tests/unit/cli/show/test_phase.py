@@ -8,9 +8,8 @@ from common.api import ray_service
 from common.api.ray_service import RayService
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show import listing, phase, picture, reasons, tree
-from raybus_cli.show.phase import Phase
-from raybus_cli.show.reasons import Code
+from raybus_cli.show import frame, phase, picture, tree
+from raybus_cli.show.phase import Code, Phase
 from service_reconciler import problems
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, caused
 from service_reconciler.status.conditions import BOTH, HAS_ENDPOINTS, INITIALIZING_AGAIN, NO_ENDPOINTS
@@ -90,7 +89,7 @@ def test_the_texts_of_the_service_have_their_reasons(snapshot: Snapshot, code: C
     observed = observing.observe(snapshot)
     problem = problems.of_cluster(observed, observed.pending or observed.active, now=NOW)
     assert problem is not None
-    assert reasons.of_text(problem.message) is code
+    assert phase.of_text(problem.message) is code
 
 
 @pytest.mark.parametrize("answer", [PYDANTIC_1, PYDANTIC_1_TEXT, PYDANTIC_2])
@@ -118,7 +117,7 @@ def test_what_needs_an_action_comes_first() -> None:
     bodies = [a_service(snapshots.READY), a_service(_degraded()), a_service(snapshots.READY)]
     for body, name in zip(bodies, ("a", "z", "b"), strict=True):
         body["metadata"]["name"] = name
-    found = listing.build([ray_service.decode(each) for each in bodies], [], now=NOW)
+    found = frame.build([ray_service.decode(each) for each in bodies], [], now=NOW)
     assert [(each.name, each.phase, each.reason) for each in found.services] == [
         ("z", "Degraded", "InsufficientCapacity"),
         ("a", "Ready", "NonZeroServeEndpoints"),

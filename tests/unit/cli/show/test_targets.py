@@ -4,8 +4,8 @@ import pytest
 
 from common import errors
 from raybus_cli.reading.kinds import CLUSTER, SERVICE, Target
-from raybus_cli.show import targets
-from raybus_cli.show.targets import Targets
+from raybus_cli.show import cli
+from raybus_cli.show.cli import Targets
 
 DEMO = Target(SERVICE, "demo")
 BLUE = Target(CLUSTER, "blue")
@@ -27,7 +27,7 @@ BLUE = Target(CLUSTER, "blue")
     ],
 )
 def test_forms_of_kubectl(arguments: str, found: Targets) -> None:
-    assert targets.parse(arguments.split()) == found
+    assert cli.parse(arguments.split()) == found
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_forms_of_kubectl(arguments: str, found: Targets) -> None:
 )
 def test_other_forms_are_refused_with_the_remedy(arguments: str, message: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=message.replace("?", r"\?")):
-        targets.parse(arguments.split())
+        cli.parse(arguments.split())
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_other_forms_are_refused_with_the_remedy(arguments: str, message: str) -
 )
 def test_a_name_excludes_what_selects_several(all_namespaces: bool, selector: str, option: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=f"a name and {option} exclude each other"):
-        targets.parse(["rayservice", "demo"], all_namespaces=all_namespaces, selector=selector)
+        cli.parse(["rayservice", "demo"], all_namespaces=all_namespaces, selector=selector)

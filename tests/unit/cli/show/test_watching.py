@@ -15,9 +15,8 @@ from rich.console import Console
 from common import errors
 from common.api.opaque import Body
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, RAY_SERVICE, Resource
-from raybus_cli.access import problems, session
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output
+from raybus_cli import printing, session
+from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import Target
 from raybus_cli.show import watching
@@ -279,7 +278,7 @@ async def test_an_object_that_is_deleted_ends_the_view_of_it(server: WatchableKu
 
     async with asyncio.TaskGroup() as group:
         group.create_task(delete())
-        with pytest.raises(problems.NoSuchObject):
+        with pytest.raises(session.NoSuchObject):
             await _to_the_end(server, _tree())
 
 

@@ -7,8 +7,7 @@ import msgspec
 from common.feature_gates import Gate
 from common.settings import Settings
 from raybus_cli.up import programs
-from raybus_cli.up.options import MODULES, Options
-from raybus_cli.up.programs import BusAccess, Replica
+from raybus_cli.up.programs import MODULES, BusAccess, Options, Replica
 
 OPTIONS = Options(
     kubeconfig=Path("/k"), server="https://x", gates={"AllAlpha": True}, watch_namespaces="a,b", log_dir=Path("/logs")

@@ -1,17 +1,186 @@
-"""`raybus bundle`: the path of the archive, and the report of its content."""
+"""`raybus bundle`: an archive of what a bug report needs, the RayService and all that belongs to it and raybus itself, both with their logs.
 
+Secrets are never asked for. What the caller may not see is noted in `unseen.txt`.
+"""
+
+import io
+import tarfile
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, cast
 
+import msgspec
 import typer
+import yaml
 
-from common import errors
+from common import errors, labels, names
+from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
 from common.kube.client import KubeClient
-from raybus_cli.access import session
-from raybus_cli.bundling import collect
-from raybus_cli.bundling.collect import Files
-from raybus_cli.completion.names import NameArgument
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    ENDPOINT_SLICE,
+    EVENT,
+    GATEWAY,
+    HTTP_ROUTE,
+    LEASE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
+from common.ray import owner
+from common.upgrade import weighted_route
+from common.version import VERSION
+from raybus_cli import session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption, RaybusNamespaceOption
+from raybus_cli.bundling import kept_logs, redact
+from raybus_cli.bundling.kept_logs import KeptLog
+from raybus_cli.doctor import checks, survey
+from raybus_cli.doctor.survey import DEPLOYMENT, STATEFUL_SET
+from raybus_cli.reading import reader
+from raybus_cli.reading.reader import QUOTA
+
+LOG_LINES: Final = 2000
+"""Last lines of each container's log."""
+PART_OF: Final = "app.kubernetes.io/part-of=raybus"
+Files = dict[str, str]
+"""Path in the archive to text."""
+
+
+async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime) -> Files:
+    """Return the files of the archive; raise `NotFound` when there is no such RayService."""
+    service = await reader.service(kube, namespace, name)
+    found = _Collector(kube)
+    await found.one(RAY_SERVICE, namespace, name, "rayservice.yaml")
+    marks = ",".join(f"{key}={value}" for key, value in owner.marks(name).items())
+    clusters = await found.all(RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks)
+    await found.all(SERVICE, namespace, "services.yaml", selector=marks)
+    await found.all(CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks)
+    pods: list[Json] = []
+    for cluster in (str(each["metadata"]["name"]) for each in clusters):
+        mark = f"{labels.CLUSTER}={cluster}"
+        pods += await found.all(POD, namespace, f"{cluster}/{POD.plural}.yaml", selector=mark)
+        for resource in (CONTROLLER_REVISION, SERVICE):
+            await found.all(resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark)
+    await _of_ray(found, service, pods, now=now)
+    await found.one(HTTP_ROUTE, namespace, weighted_route.name_of(service), "httproute.yaml")
+    await found.one(GATEWAY, namespace, names.gateway(name), "gateway.yaml")
+    for resource in (EVENT, QUOTA, ENDPOINT_SLICE):
+        await found.all(resource, namespace, f"{resource.plural}.yaml")
+    await _of_raybus(found, raybus)
+    facts = await survey.survey(kube, raybus)
+    judged = msgspec.to_builtins(checks.all_of(facts, now=now))
+    found.files["doctor.yaml"] = yaml.safe_dump(judged, sort_keys=False)
+    found.files["version.txt"] = f"raybus {VERSION}\nKubernetes {facts.server_version}\n{now:%Y-%m-%dT%H:%M:%SZ}\n"
+    if found.unseen:
+        found.files["unseen.txt"] = "\n".join(found.unseen) + "\n"
+    return found.files
+
+
+def archive(files: Files, folder: str, *, now: datetime) -> bytes:
+    """Return a tar.gz with these files in one folder; the same files give the same archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for path, text in sorted(files.items()):
+            data = text.encode()
+            entry = tarfile.TarInfo(f"{folder}/{path}")
+            entry.size, entry.mtime = len(data), int(now.timestamp())
+            tar.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+async def _of_ray(found: "_Collector", service: RayService, pods: list[Json], *, now: datetime) -> None:
+    """Keep the logs of Ray's pods, heads first, and their index."""
+    meta, status = service.metadata, service.status
+    heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
+    found.unseen += [
+        f"log of {pod['metadata']['name']}: only those of {kept_logs.MOST_PODS} pods are kept"
+        for pod in heads_first[kept_logs.MOST_PODS :]
+    ]
+    kept = [
+        KeptLog(
+            cluster=_mark(pod, labels.CLUSTER),
+            pod=str(pod["metadata"]["name"]),
+            node_type=_mark(pod, labels.NODE_TYPE),
+            group=_mark(pod, labels.GROUP),
+            container=container,
+            file=file,
+        )
+        for pod in heads_first[: kept_logs.MOST_PODS]
+        for container, file in (await found.logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)).items()
+    ]
+    index = kept_logs.Index(
+        made=now,
+        namespace=meta.namespace,
+        service=meta.name,
+        active=status.active_service_status.ray_cluster_name,
+        pending=status.pending_service_status.ray_cluster_name,
+        lines=LOG_LINES,
+        logs=kept,
+    )
+    found.files[kept_logs.INDEX] = msgspec.json.encode(index).decode() + "\n"
+
+
+def _mark(pod: Json, label: str) -> str:
+    return str(cast("Json", pod["metadata"].get("labels") or {}).get(label, ""))
+
+
+async def _of_raybus(found: "_Collector", namespace: str) -> None:
+    for resource in (DEPLOYMENT, STATEFUL_SET, LEASE, EVENT):
+        await found.all(resource, namespace, f"raybus/{resource.plural}.yaml")
+    for pod in await found.all(POD, namespace, "raybus/pods.yaml", selector=PART_OF):
+        await found.logs(namespace, pod, "raybus", timestamps=True)
+
+
+class _Collector:
+    """Reads objects and logs into files; notes what it may not see."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self.files: Files = {}
+        self.unseen: list[str] = []
+
+    async def one(self, resource: Resource, namespace: str, name: str, path: str) -> None:
+        """Read an object, if it is there."""
+        try:
+            body: Body = msgspec.json.decode(await self._kube.get(resource, namespace, name))
+        except errors.NotFound:
+            return
+        except errors.Forbidden as problem:
+            self.unseen.append(f"{path}: {problem}")
+            return
+        self.files[path] = yaml.safe_dump(redact.obj(body), sort_keys=False)
+
+    async def all(self, resource: Resource, namespace: str, path: str, *, selector: str = "") -> list[Json]:
+        """Read the objects of a kind; return them."""
+        try:
+            body: Body = msgspec.json.decode(await self._kube.list(resource, namespace, label_selector=selector))
+        except (errors.Forbidden, errors.NotFound) as problem:
+            self.unseen.append(f"{path}: {problem}")
+            return []
+        items: list[Json] = [{"kind": resource.kind, **each} for each in cast("list[Json]", body.get("items") or [])]
+        if items:
+            self.files[path] = yaml.safe_dump_all([redact.obj(each) for each in items], sort_keys=False)
+        return items
+
+    async def logs(self, namespace: str, pod: Json, folder: str, *, timestamps: bool) -> dict[str, str]:
+        """Read the end of the log of each container of a pod; return the path of each, by container."""
+        name, containers = str(pod["metadata"]["name"]), [str(each["name"]) for each in pod["spec"]["containers"]]
+        paths: dict[str, str] = {}
+        for container in containers:
+            query = {"container": container, "tailLines": str(LOG_LINES), "limitBytes": str(kept_logs.LARGEST_LOG)}
+            query |= {"timestamps": "true"} if timestamps else {}
+            try:
+                answer = await self._kube.request("GET", POD.path(namespace, name, "log"), query=query)
+            except errors.RaybusError as problem:
+                self.unseen.append(f"log of {name}, container {container}: {problem}")
+                continue
+            lines = answer.decode(errors="replace").splitlines(keepends=True)
+            paths[container] = f"{folder}/{name}.log" if len(containers) == 1 else f"{folder}/{name}.{container}.log"
+            self.files[paths[container]] = "".join(redact.text(line) for line in lines)
+        return paths
 
 
 def bundle(
@@ -39,11 +208,11 @@ def bundle(
     now = session.now()
 
     async def work(kube: KubeClient) -> Files:
-        return await collect.collect(kube, place.namespace, name, raybus_namespace, now=now)
+        return await collect(kube, place.namespace, name, raybus_namespace, now=now)
 
     files = session.run(place, work)
     try:
-        path.write_bytes(collect.archive(files, folder, now=now))
+        path.write_bytes(archive(files, folder, now=now))
     except OSError as problem:
         session.fail(errors.InvalidSpec(f"cannot write {path}: {problem.strerror}; name another file with --file"))
     typer.echo(f"{path}: {len(files)} files, without Secrets and values of environment variables")

@@ -6,17 +6,15 @@ import typer
 
 from common import errors
 from common.kube.client import KubeClient
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.changing import edits, execute, following, images
+from raybus_cli import printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, TargetArgument
+from raybus_cli.changing import edits, execute
 from raybus_cli.changing.execute import Order
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.completion.targets import TargetArgument
 from raybus_cli.control.performing import TIMEOUT, TimeoutOption
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, ResultOption
+from raybus_cli.kubeconfig import Where
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import Plan
+from raybus_cli.printing import Output, ResultOption
 from raybus_cli.reading.kinds import Target
 from raybus_cli.show import rollout_wait
 from raybus_cli.show.rollout_status import RolloutState
@@ -83,7 +81,7 @@ def image(
     """
     place = session.where(kubeconfig, context, namespace)
     try:
-        wanted = [images.parse(each) for each in assignments]
+        wanted = [edits.parse(each) for each in assignments]
     except errors.InvalidSpec as problem:
         session.fail(problem)
     order = Order(target=target, decide=lambda config: edits.set_images(config, wanted), is_dry_run=dry_run)
@@ -110,7 +108,9 @@ def _run(order: Order, place: Where, output: Output, done: str, *, limit: float 
         printing.message(report(order.target, done, is_dry_run=order.is_dry_run))
     if limit is not None and not order.is_dry_run:
         target, seconds = order.target, limit
-        ended = session.run(place, lambda kube: following.until_served(kube, place.namespace, target, seconds=seconds))
+        ended = session.run(
+            place, lambda kube: rollout_wait.until_served(kube, place.namespace, target, seconds=seconds)
+        )
         printing.message(ended.text, err=ended.course is not RolloutState.DONE or output is not Output.TEXT)
         raise SystemExit(rollout_wait.EXIT_CODES.get(ended.course, 1))
 

@@ -1,28 +1,99 @@
-"""Reads an object, plans the change, and writes it by a JSON patch; a spec that changed in between is read and planned again."""
+"""Reads an object, plans the change, and writes it by a JSON patch; a spec that changed in between is read and planned again.
+
+A RayCluster without a RayService has no plan of a service: its effects are found here.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
-from common import errors
+from common import errors, labels
+from common.api import ray_service
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import KIND, RayCluster
 from common.feature_gates import BETA
 from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
-from raybus_cli.access import session
+from common.ray import cluster_traits
+from raybus_cli import session
 from raybus_cli.changing import edits as changes
-from raybus_cli.changing import effects
 from raybus_cli.changing.edits import Edit, Place
 from raybus_cli.control import actions
+from raybus_cli.manifests import path
 from raybus_cli.planning import plan as plans
-from raybus_cli.planning import server_dry_run
-from raybus_cli.planning.differences import CONFIG
+from raybus_cli.planning.differences import CONFIG, Difference, Effect
 from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
 from raybus_cli.reading.kinds import Target
+
+RECREATE: Final = "Recreate"
+
+
+def expect_recreated(cluster: RayCluster) -> None:
+    """Raise `Rejected` for a RayCluster that gets no new pods when its spec changes."""
+    name, held = cluster.metadata.name, cluster.metadata.labels
+    if cluster_traits.is_for_a_service(cluster):
+        owner = held.get(labels.ORIGIN_NAME, "")
+        raise errors.Rejected(
+            f"RayCluster {name} belongs to RayService {owner}, which makes its clusters: name that one, {ray_service.KIND.lower()}/{owner}"
+        )
+    kind = cluster_traits.creator_kind(cluster)
+    if kind != KIND:
+        raise errors.Rejected(
+            f"RayCluster {name} belongs to {kind} {held.get(labels.ORIGIN_NAME, '')}: change that one"
+        )
+    manager = cluster.raw_spec.get("managedBy") or labels.MANAGED_BY_US
+    if manager != labels.MANAGED_BY_US:
+        raise errors.Rejected(
+            f"spec.managedBy of RayCluster {name} is {manager}, so raybus does not manage it; use that controller"
+        )
+    strategy = cluster.spec.upgrade_strategy
+    if strategy is None or strategy.type != RECREATE:
+        found = "not set" if strategy is None or strategy.type is None else strategy.type
+        raise errors.Rejected(
+            f"spec.upgradeStrategy.type of RayCluster {name} is {found}, so its pods stay as they are when the spec changes; set it to "
+            f"{RECREATE}, or delete the pods yourself: kubectl delete pod -l {labels.CLUSTER}={name}"
+        )
+
+
+def of_cluster(cluster: RayCluster, edits: Sequence[Edit]) -> Plan:
+    """Return the effect of some edits on a RayCluster that is recreated."""
+    meta, is_suspended = cluster.metadata, cluster.raw_spec.get("suspend") is True
+    return Plan(
+        kind=KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        outcome=PlanOutcome.NOTHING if is_suspended else PlanOutcome.RECREATED,
+        notes=[
+            "the cluster is suspended"
+            if is_suspended
+            else "all pods are deleted, then created again; until then nothing is served"
+        ],
+        differences=[
+            Difference(
+                field=path(("spec", *each.place)),
+                effect=Effect.NOTHING if is_suspended else Effect.NEW_PODS,
+                old=each.old or "-",
+                new=each.new,
+            )
+            for each in edits
+        ],
+    )
+
+
+def check(plan: Plan, target: Target, *, must_restart: bool) -> None:
+    """Raise `Rejected` for a plan that is not to be executed: a spec that is refused, or a restart that restarts nothing."""
+    why = "; ".join(plan.notes)
+    if plan.outcome is PlanOutcome.REFUSED:
+        raise errors.Rejected("the spec would be rejected; nothing is changed")
+    if not must_restart or plan.outcome is not PlanOutcome.NOTHING:
+        return
+    remedy = "" if target.resource is RAY_CLUSTER else f"; see 'raybus explain {target.name}'"
+    raise errors.Rejected(f"a restart would make no new pod now ({why}){remedy}; nothing is changed")
+
 
 ATTEMPTS: Final = 5
 
@@ -59,7 +130,7 @@ async def change(kube: KubeClient, namespace: str, order: Order, show: Callable[
             if planned.plan != shown:
                 show(planned.plan)
                 shown = planned.plan
-            effects.check(planned.plan, order.target, must_restart=order.must_restart)
+            check(planned.plan, order.target, must_restart=order.must_restart)
             if not order.is_dry_run:
                 await kube.patch(resource, namespace, name, planned.patch)
         except (errors.Rejected, errors.Conflict):
@@ -76,7 +147,7 @@ async def _service(kube: KubeClient, namespace: str, order: Order, read: list[Ob
     read.append(service.metadata)
     actions.expect_ours(service)
     patch = _patch(service.metadata, (CONFIG,), order.decide(service.raw_cluster_config))
-    goal = await server_dry_run.patch(kube, namespace, order.target.name, patch)
+    goal = await reader.patch(kube, namespace, order.target.name, patch)
     return _Planned(plan=plans.build(snapshot, goal, BETA, Sizing(), now=session.now()), patch=patch)
 
 
@@ -84,11 +155,11 @@ async def _cluster(kube: KubeClient, namespace: str, order: Order, read: list[Ob
     body = await kube.get(RAY_CLUSTER, namespace, order.target.name)
     cluster = msgspec.json.decode(body, type=RayCluster)
     read.append(cluster.metadata)
-    effects.expect_recreated(cluster)
+    expect_recreated(cluster)
     edits = order.decide(cluster.raw_spec)
     patch = _patch(cluster.metadata, (), edits)
-    await server_dry_run.send(kube, RAY_CLUSTER, namespace, order.target.name, patch)
-    return _Planned(plan=effects.of_cluster(cluster, edits), patch=patch)
+    await reader.send(kube, RAY_CLUSTER, namespace, order.target.name, patch)
+    return _Planned(plan=of_cluster(cluster, edits), patch=patch)
 
 
 def _patch(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> Patch:

@@ -10,20 +10,17 @@ from common.api.meta import rfc3339
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import CONTROLLER_REVISION
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.completion.names import NameArgument, NamesArgument
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli import printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamesArgument, NamespaceOption
 from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
 from raybus_cli.control.actions import Action
 from raybus_cli.control.performing import TIMEOUT, Reporting, TimeoutOption, WaitOption
 from raybus_cli.explaining import findings
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption, ResultOption, age
-from raybus_cli.output.tables import Column, Table
+from raybus_cli.kubeconfig import Where
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import Plan
+from raybus_cli.printing import Column, Output, OutputOption, ResultOption, Table, age
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 

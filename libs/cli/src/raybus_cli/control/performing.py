@@ -14,18 +14,15 @@ from common.api.ray_service import RayService
 from common.feature_gates import BETA
 from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import RAY_SERVICE
-from raybus_cli import waiting
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.control import actions, undo
+from raybus_cli import printing, session, waiting
+from raybus_cli.control import actions, history
 from raybus_cli.control import history as histories
 from raybus_cli.control.actions import Action
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output
+from raybus_cli.kubeconfig import Where
 from raybus_cli.planning import plan as plans
-from raybus_cli.planning import server_dry_run
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.printing import Output
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
@@ -95,17 +92,17 @@ def restoring(number: int | None, *, is_dry_run: bool = False, show: Callable[[S
 
     async def write(kube: KubeClient, namespace: str, name: str) -> Action:
         snapshot = await reader.read(kube, namespace, name)
-        entry = undo.choose(histories.build(snapshot, now=session.now()), number, name)
-        change = undo.change(snapshot.service, entry)
+        entry = history.choose(histories.build(snapshot, now=session.now()), number, name)
+        change = history.change(snapshot.service, entry)
         patch = Patch(body=change.operations, content_type=JSON_PATCH)
-        goal = await server_dry_run.patch(kube, namespace, name, patch)
+        goal = await reader.patch(kube, namespace, name, patch)
         planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.now())
         show(snapshot, planned)
         if planned.outcome is PlanOutcome.REFUSED:
             raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
         stored = goal if is_dry_run else ray_service.decode(await kube.patch(RAY_SERVICE, namespace, name, patch))
-        note = undo.message(change, entry, planned.outcome, is_done=not is_dry_run)
-        return undo.action(note, stored.metadata.generation, is_dry_run=is_dry_run)
+        note = history.message(change, entry, planned.outcome, is_done=not is_dry_run)
+        return history.action(note, stored.metadata.generation, is_dry_run=is_dry_run)
 
     return write
 

@@ -6,10 +6,10 @@ import msgspec
 
 from common import errors
 from common.api.ray_service import RayService
-from raybus_cli.access import problems
+from raybus_cli import session
 from raybus_cli.control import performing
 from raybus_cli.control.actions import Action
-from raybus_cli.dashboard.controls import ANNOTATING, UNDO, VERBS
+from raybus_cli.dashboard.model import ANNOTATING, UNDO, VERBS
 from raybus_cli.dashboard.polling import Connect, Connection
 
 
@@ -65,7 +65,7 @@ class Actor:
             done = await write(await self._connection.kube(), namespace, name)
         except _Outdated as problem:
             return Answer(status=HTTPStatus.CONFLICT, text=str(problem))
-        except problems.Denied as problem:
+        except session.Denied as problem:
             return Answer(status=HTTPStatus.FORBIDDEN, text=str(problem))
         except errors.RaybusError as problem:
             return Answer(status=HTTPStatus.UNPROCESSABLE_ENTITY, text=self._connection.describe(problem))

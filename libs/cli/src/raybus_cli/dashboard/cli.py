@@ -12,20 +12,17 @@ from typing import Annotated, Final
 import typer
 
 from common import errors
-from raybus_cli import stopping
-from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
+from raybus_cli import session, waiting
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.acting import Actor
 from raybus_cli.dashboard.board import Board, EventFeed, Sources
-from raybus_cli.dashboard.history import EventLog, History
+from raybus_cli.dashboard.history import EventLog, History, Listener, Through
 from raybus_cli.dashboard.incluster.cli import serve
-from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.polling import Poller
 from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.output import logs as output_logs
+from raybus_cli.kubeconfig import Where
 
 PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -72,11 +69,11 @@ def dashboard(
         session.fail(problem)
     scope = None if all_namespaces else place.namespace
     try:
-        with output_logs.silenced(), listening:
+        with session.silenced(), listening:
             run_ = _Run(place, scope, through, has_controls=controls, has_logs=logs, is_opened=not no_open)
             asyncio.run(run_.run_until_stopped(listening))
     except BaseExceptionGroup as met:
-        _end(problems.first(met))
+        _end(session.first(met))
 
 
 class _Run:
@@ -106,7 +103,7 @@ class _Run:
         """Show the page until a signal or an error; raise an exception group with `Stopped` or the error."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(stopping.wait())
+                group.create_task(waiting.wait())
                 group.create_task(self._show(listening))
         finally:
             await self._poller.close()
@@ -144,7 +141,7 @@ def _has_browser() -> bool:
 
 def _end(problem: BaseException) -> None:
     """Report the error; the end by a signal is none."""
-    if isinstance(problem, stopping.Stopped):
+    if isinstance(problem, waiting.Stopped):
         return
     if isinstance(problem, errors.RaybusError):
         session.fail(problem)

@@ -1,23 +1,32 @@
-"""Keeps the history of upgrades from events and samples: the newest few of each RayService, each event once.
+"""Keeps the history of upgrades from events, which a listener consumes, and from samples: the newest few of each RayService, each event once.
 
 Events take precedence over samples, since they are complete and carry the cluster's own time. Samples fill in where the bus is
 out of reach, and where it has discarded an upgrade.
+
+An unreachable bus is retried again and again: the page shows what the API server shows.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from common import errors
 from common.api.ray_service import RayService
+from common.bus import subjects
+from common.bus.consumer import from_sequence
 from common.bus.nats import Stored
 from common.upgrade import events as upgrade_events
 from common.upgrade.receipt import Outcome
+from raybus_cli import session
 from raybus_cli.dashboard import timeline
+from raybus_cli.dashboard.board import EventFeed
 from raybus_cli.dashboard.timeline import Event, Part, Sample, Timeline
-from raybus_cli.events import rendering
+from raybus_cli.events import rendering, run
+from raybus_cli.events.run import Read, Way
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import tree
 
@@ -128,3 +137,60 @@ def _ends(*, is_new: bool) -> tuple[int, int]:
 
 def _same(one: Sample, other: Sample) -> bool:
     return msgspec.structs.replace(one, at=other.at) == other
+
+
+AGAIN: Final = 10.0
+"""Seconds until an unreachable bus is retried."""
+EVERY: Final = "*"
+
+Through = Callable[[Read], Awaitable[None]]
+"""Connects to NATS, and reads there."""
+
+
+class Audience(Protocol):
+    """What is shown follows the events."""
+
+    def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
+        """Note whether events arrive."""
+        ...
+
+    def request_read(self, key: str) -> None:
+        """Note that a RayService has changed."""
+        ...
+
+
+class Listener:
+    """Consumes events until it is cancelled."""
+
+    def __init__(self, through: Through, namespace: str | None, audience: Audience, events: EventLog) -> None:
+        self._through = through
+        self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_event(namespace, EVERY, EVERY)
+        self._audience = audience
+        self._events = events
+
+    async def listen(self) -> None:
+        """Hand events on to the event log; show an error and retry."""
+        while True:
+            try:
+                await self._through(self._read)
+            except errors.RaybusError as problem:
+                self._miss(problem)
+            except BaseExceptionGroup as met:
+                problem = session.first(met)
+                if not isinstance(problem, errors.RaybusError):
+                    raise
+                self._miss(problem)
+            await asyncio.sleep(AGAIN)
+
+    async def _read(self, way: Way) -> None:
+        async with run.reached(way) as reach:
+            await reach.read(
+                self._subject,
+                from_sequence(1),
+                self._events,
+                is_patient=True,
+                report=lambda line: self._audience.set_feed(EventFeed.AWAY, line),
+            )
+
+    def _miss(self, problem: BaseException) -> None:
+        self._audience.set_feed(EventFeed.AWAY, " ".join(str(problem).split()))

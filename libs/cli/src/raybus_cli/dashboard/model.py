@@ -1,20 +1,26 @@
-"""The content of the page, made from snapshots and events; pure, and complete: the page itself decides nothing but the layout."""
+"""The content of the page, made from snapshots and events, and the verbs of the command line that it offers for a RayService.
+
+It is pure, and complete: the page itself decides nothing but the layout.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec import UNSET
 
-from common import annotation_record
+from common import annotation_record, errors
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
-from raybus_cli.dashboard import controls, timeline
-from raybus_cli.dashboard.controls import Control
+from raybus_cli.control import actions, history
+from raybus_cli.control import history as histories
+from raybus_cli.control.actions import Action
+from raybus_cli.dashboard import timeline
 from raybus_cli.dashboard.timeline import Timeline
 from raybus_cli.explaining import findings
 from raybus_cli.reading.snapshot import Snapshot
@@ -22,6 +28,65 @@ from raybus_cli.show import phase, tree
 from raybus_cli.show.gates import Gates
 from raybus_cli.show.phase import Tone
 from raybus_cli.show.tree import Branch, LastEvent, Tree
+
+ANNOTATING: Final[Mapping[str, Callable[[RayService], Action]]] = {
+    "pause": actions.pause,
+    "resume": actions.resume,
+    "promote": actions.promote,
+    "abort": actions.abort,
+    "retry": actions.retry,
+}
+UNDO: Final = "undo"
+VERBS: Final = (*ANNOTATING, UNDO)
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A verb that has something to act on now."""
+
+    verb: str
+    effect: str
+    """What happens, as the page asks for its confirmation."""
+    command: str
+    """What does the same at a terminal."""
+    generation: int
+    """Of the RayService that this was decided about."""
+
+
+def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
+    """Return the verbs that have something to act on; none for a RayService of another controller."""
+    service = snapshot.service
+    try:
+        actions.expect_ours(service)
+    except errors.Rejected:
+        return []
+    effects: dict[str, str] = {}
+    for verb, decide in ANNOTATING.items():
+        if verb == "pause" and upgrade_controls.of(service).pauses:
+            continue
+        try:
+            found = decide(service)
+        except errors.Rejected:
+            continue
+        effects[verb] = f"The upgrade is {found.effect}" + (f": {found.note}." if found.note else ".")
+    try:
+        entry = history.choose(histories.build(snapshot, now=now), None, service.metadata.name)
+        fields = " and ".join(history.change(service, entry).fields)
+        effects[UNDO] = (
+            f"Restores {fields} of revision {entry.number}; a spec that is managed in Git must be changed there too."
+        )
+    except errors.RaybusError:
+        pass
+    meta = service.metadata
+    return [
+        Control(
+            verb=verb,
+            effect=effect,
+            command=f"raybus {verb} {meta.name} -n {meta.namespace}",
+            generation=meta.generation,
+        )
+        for verb, effect in effects.items()
+    ]
+
 
 MOST_PODS: Final = 100
 """Names of pods of a cluster that the page gets."""
@@ -145,7 +210,7 @@ def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, 
         receipt=_receipt(built.receipt),
         last_event=built.last_event,
         unseen=built.unseen,
-        controls=controls.available(snapshot, now=now),
+        controls=available(snapshot, now=now),
     )
 
 

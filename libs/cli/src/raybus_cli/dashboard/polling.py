@@ -1,4 +1,6 @@
-"""Polls the API server: the list of RayServices, and the details of those that pages have selected.
+"""Polls the API server: the list of RayServices with the pending clusters of their upgrades, and the details of those that pages have selected.
+
+A cluster is read once for each weight, so a list of services at rest costs nothing, and neither does an upgrade that waits.
 
 The interval follows from the cost of a read, so that a cluster with many RayServices is not overloaded; without an open
 page it is long. A failed read is reported, and the last state stays.
@@ -12,17 +14,57 @@ import msgspec
 
 from common import errors
 from common.api.meta import Items
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
-from raybus_cli.access import problems, session
+from raybus_cli import session
 from raybus_cli.dashboard import model
 from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.history import History
 from raybus_cli.dashboard.model import Detail
-from raybus_cli.dashboard.pending import PendingClusters
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
+
+MOST: Final = 20
+"""Reads of one poll; the rest is read at the next ones."""
+
+_Moment = tuple[str, int | None]
+"""The name of the pending cluster, and its weight."""
+
+
+class PendingClusters:
+    """Reads pending clusters."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[_Moment, RayCluster | None]] = {}
+        """By the key of the RayService; None for a cluster that could not be read."""
+
+    async def of(self, kube: KubeClient, services: Sequence[RayService]) -> dict[str, RayCluster]:
+        """Return the pending clusters of these RayServices, by the keys of those."""
+        moving = {model.key_of(each): each for each in services if each.status.pending_service_status.ray_cluster_name}
+        self._held = {
+            key: held for key, held in self._held.items() if key in moving and held[0][0] == _moment(moving[key])[0]
+        }
+        due = [key for key, each in moving.items() if key not in self._held or self._held[key][0] != _moment(each)]
+        async with asyncio.TaskGroup() as group:
+            for key in due[:MOST]:
+                group.create_task(self._read(kube, key, moving[key]))
+        return {key: cluster for key, (_, cluster) in self._held.items() if cluster is not None}
+
+    async def _read(self, kube: KubeClient, key: str, service: RayService) -> None:
+        moment = _moment(service)
+        try:
+            found = await reader.cluster(kube, service.metadata.namespace, moment[0])
+        except (errors.RaybusError, msgspec.MsgspecError):  # the list is shown without the steps of its policy
+            found = None
+        self._held[key] = moment, found
+
+
+def _moment(service: RayService) -> _Moment:
+    pending = service.status.pending_service_status
+    return pending.ray_cluster_name, pending.traffic_routed_percent
+
 
 EVERY: Final = 2.0
 """Seconds between two reads."""
@@ -60,7 +102,7 @@ class Connection:
     def describe(self, problem: Exception) -> str:
         """Return a problem in one line, and note an expired login."""
         self._is_shut = self._is_shut or UNAUTHORIZED in str(problem)
-        return problems.line(problem)
+        return session.line(problem)
 
     async def renew(self) -> None:
         """Close an unusable connection, once it is unused."""
@@ -108,7 +150,7 @@ class Poller:
             began = asyncio.get_running_loop().time()
             try:
                 await self.read_list()
-            except problems.Denied as problem:
+            except session.Denied as problem:
                 self._board.list({})
                 self._set_sources(problem=str(problem))
             except _MISSES as problem:
@@ -136,7 +178,7 @@ class Poller:
             timelines = self._history.timelines(key, has_all_events=self._board.has_all_events)
             self._board.show(Detail(key=key, timelines=timelines))
             return
-        except problems.Denied as problem:  # nothing of what was read before the right was revoked stays
+        except session.Denied as problem:  # nothing of what was read before the right was revoked stays
             self._last.pop(key, None)
             self._board.show(Detail(key=key, problem=str(problem)))
             return

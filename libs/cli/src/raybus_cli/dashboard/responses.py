@@ -1,4 +1,4 @@
-"""What the page's servers have in common: the files of the page, the headers of each answer, the stream of events.
+"""What the page's servers have in common: the files of the page, the headers of each answer, the stream of events, the end of a log.
 
 The page may load nothing but itself, and turn no text into markup or script.
 """
@@ -9,10 +9,17 @@ from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
-from raybus_cli.dashboard.board import Board
-from raybus_cli.dashboard.feed import BEAT, Feed
+from common import errors
+from raybus_cli.dashboard.board import BEAT, Board, Feed
+from raybus_cli.dashboard.polling import Connect
+from raybus_cli.logs import finding, reading
+from raybus_cli.logs.reading import Tail
+from raybus_cli.logs.selection import Choice, Extent
+from raybus_cli.reading import kinds
+from raybus_cli.reading.kinds import Target
 
 FILES: Final = {
     "/": ("index.html", "text/html"),
@@ -84,3 +91,45 @@ async def send(
         if changes := feed.changes(has_detail=has_detail):
             await response.write(changes)
         await asyncio.sleep(LULL)
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A log: that of a pod, by default of the head, of a cluster, by default of the active one, of a RayService."""
+
+    service: str = ""
+    """NAMESPACE/RAYSERVICE."""
+    cluster: str | None = None
+    pod: str | None = None
+
+
+async def answer(connect: Connect, request: web.Request) -> web.Response:
+    """Answer a request with the end of the log that its query names."""
+    given = request.query
+    wanted = Wanted(service=given.get("service", ""), cluster=given.get("cluster"), pod=given.get("pod"))
+    body = msgspec.json.encode(await read(connect, wanted))
+    return web.Response(body=body, content_type="application/json")
+
+
+async def read(connect: Connect, wanted: Wanted) -> Tail:
+    """Return the end of a log; raise `InvalidSpec` for a name that is none, `Rejected` when there is no such log."""
+    if not KEY.fullmatch(wanted.service):
+        raise errors.InvalidSpec(KEY_EXPECTED)
+    for field, name in (("cluster", wanted.cluster), ("pod", wanted.pod)):
+        if name is not None and not _NAME.fullmatch(name):
+            raise errors.InvalidSpec(f"{field}: expected a name")
+    namespace, _, name = wanted.service.partition("/")
+    choice = Choice(cluster=wanted.cluster, pod=wanted.pod)
+    target, extent = Target(kinds.SERVICE, name), Extent(tail=reading.LINES)
+    kube = await connect()
+    try:
+        found = await finding.find(kube, namespace, target, choice, extent, report=_ignore)
+        return await reading.read(kube, found.logs[0])
+    finally:
+        await kube.close()
+
+
+def _ignore(_text: str) -> None:
+    """Leave out what the choice was: the answer names the pod."""

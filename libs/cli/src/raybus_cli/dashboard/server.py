@@ -17,11 +17,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import errors
-from raybus_cli.access import problems
-from raybus_cli.dashboard import logs, responses
+from raybus_cli import session
+from raybus_cli.dashboard import responses
 from raybus_cli.dashboard.acting import Actor, Request
-from raybus_cli.dashboard.board import Board
-from raybus_cli.dashboard.feed import Feed
+from raybus_cli.dashboard.board import Board, Feed
 from raybus_cli.dashboard.polling import Connect
 from raybus_cli.dashboard.responses import (
     ACTIONS,
@@ -167,9 +166,9 @@ class _Pages:
         if self._reads_logs is None:
             return plain(404, "this dashboard shows no logs: --logs is not set")
         try:
-            return await logs.answer(self._reads_logs, request)
+            return await responses.answer(self._reads_logs, request)
         except errors.RaybusError as problem:
-            return plain(422, problems.line(problem))
+            return plain(422, session.line(problem))
 
 
 async def _all_is_shown() -> bool:

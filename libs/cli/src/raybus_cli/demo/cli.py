@@ -15,18 +15,14 @@ from common import errors
 from common.kube.client import KubeClient
 from localcluster.driver import DriverName
 from localcluster.progress import duration
-from raybus_cli.access import problems
-from raybus_cli.demo import demo_cluster, late_gateway, receipt
-from raybus_cli.demo.demo_cluster import Cluster, Gateway
-from raybus_cli.demo.kubectl import Kubectl
-from raybus_cli.demo.late_gateway import LateGateway
-from raybus_cli.demo.load import Load
-from raybus_cli.demo.receipt import Receipt
+from raybus_cli import printing, session
+from raybus_cli.demo import demo_cluster, tally
+from raybus_cli.demo.cluster_state import NAMESPACE, SERVICE, Kubectl
+from raybus_cli.demo.demo_cluster import Cluster, Gateway, LateGateway, Load
 from raybus_cli.demo.scenario import DemoOptions, Scenario, Strategy
+from raybus_cli.demo.tally import Receipt
 from raybus_cli.demo.view import View
-from raybus_cli.demo.watching import NAMESPACE, SERVICE
-from raybus_cli.output import printing
-from raybus_cli.output.printing import LinesOption, Output
+from raybus_cli.printing import LinesOption, Output
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -71,14 +67,14 @@ def demo(
         outcome = _run(driver, name, kubeconfig, plan=plan, gateway=when, keep=keep, began=began)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(problems.exit_code(problem)) from problem
+        raise typer.Exit(session.exit_code(problem)) from problem
     as_json = msgspec.json.format(msgspec.json.encode(outcome)).decode()
     if save is not None:
         save.write_text(as_json + "\n")
     if output is Output.JSON:
         typer.echo(as_json)
     else:
-        printing.show(receipt.render(outcome))
+        printing.show(tally.render(outcome))
     is_there = keep or driver == "kubeconfig"
     has_gateway = is_there and kubeconfig is None and _has_gateway(name)
     typer.echo(next_steps(name, kubeconfig, is_kept=is_there, has_gateway=has_gateway), err=True)
@@ -137,7 +133,9 @@ async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began:
         scenario = Scenario(plan, kubectl, kube, view)
         in_steps = plan.strategy is Strategy.INCREMENTAL
         adding = (
-            late_gateway.adding(late_gateway.command(cluster.driver, cluster.name)) if is_late else nullcontext(None)
+            demo_cluster.adding_gateway(demo_cluster.gateway_command(cluster.driver, cluster.name))
+            if is_late
+            else nullcontext(None)
         )
         async with adding as late:
             with view.drawing():

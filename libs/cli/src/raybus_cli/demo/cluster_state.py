@@ -1,9 +1,52 @@
-"""The state of the cluster for the demo: the RayService's clusters, their pods, and raybus' own pods. Pure views."""
+"""The state of the cluster for the demo (the RayService's clusters, their pods, raybus' own pods), and its observation by kubectl."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 
+from common import errors
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
+from common.kube.client import KubeClient
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
+from localcluster import processes
+from raybus_cli.demo import tally
+from raybus_cli.demo.tally import Answer
+
+
+class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
+    """kubectl against one cluster."""
+
+    binary: Path
+    kubeconfig: Path
+
+    async def run(self, *args: str, stdin: str | None = None) -> str:
+        """Run one command and return what it printed; raise with its complaint."""
+        done = await processes.run(self._argv(*args), stdin=None if stdin is None else stdin.encode())
+        if done.code != 0:
+            raise errors.Rejected(f"kubectl {' '.join(args[:4])}: {done.errors.strip()}")
+        return done.output
+
+    @asynccontextmanager
+    async def follow(self, *args: str) -> AsyncGenerator[AsyncIterator[str]]:
+        """Run a command that goes on, such as `logs -f`, and read its lines; it ends with the block."""
+        pipe = asyncio.subprocess.PIPE
+        null = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(*self._argv(*args), stdin=null, stdout=pipe, stderr=null)
+        stdout = process.stdout
+        if stdout is None:
+            raise errors.Invariant("kubectl was started without a pipe")
+        try:
+            yield (line.decode(errors="replace") async for line in stdout)
+        finally:
+            await processes.end_child(process)
+
+    def _argv(self, *args: str) -> list[str]:
+        return [str(self.binary), "--kubeconfig", str(self.kubeconfig), *args]
 
 
 class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -106,3 +149,81 @@ def pod_state(pod: Pod) -> str:
         if status.state.waiting is not None and status.state.waiting.reason:
             return status.state.waiting.reason
     return "Ready" if pod.is_running_and_ready else pod.status.phase or "Pending"
+
+
+NAMESPACE = "raybus-demo"
+SERVICE = "greeter"
+RAYBUS_NAMESPACE = "raybus"
+LOAD_POD = "load"
+POLL_SECONDS = 0.5
+"""Seconds between two observations."""
+
+
+async def observe(kube: KubeClient) -> ClusterState:
+    """Read the state for the live view; it is empty before the kinds are served."""
+    try:
+        service = msgspec.json.decode(await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=Service)
+    except errors.NotFound:
+        service = None
+    try:
+        clusters = msgspec.json.decode(await kube.list(RAY_CLUSTER, NAMESPACE), type=ClusterList).items
+    except errors.NotFound:
+        clusters = []
+    pods = msgspec.json.decode(await kube.list(POD, NAMESPACE), type=PodList).items
+    raybus = msgspec.json.decode(await kube.list(POD, RAYBUS_NAMESPACE), type=PodList).items
+    return ClusterState(
+        service=service,
+        clusters=tuple(cluster.metadata.name for cluster in clusters),
+        pods=tuple(pod for pod in pods if "ray.io/cluster" in pod.metadata.labels),
+        raybus=tuple(raybus),
+        load=next((pod for pod in pods if pod.metadata.name == LOAD_POD), None),
+    )
+
+
+class Watcher:
+    """The last state and every answer so far; `wait` returns when the state satisfies a condition."""
+
+    def __init__(self, kube: KubeClient, *, on_update: Callable[["Watcher"], None]) -> None:
+        self._kube = kube
+        self._on_update = on_update
+        self.state = ClusterState()
+        self.answers: list[Answer] = []
+
+    async def wait(self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float) -> None:
+        """Observe until a condition holds; the error names what did not happen within `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    await self.update()
+                    if holds(self.state):
+                        return
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise errors.Unavailable(f"{what} did not happen within {timeout:.0f} s{self._why()}") from None
+
+    async def update(self) -> None:
+        """Observe once; an API server that does not answer leaves the last state."""
+        with contextlib.suppress(errors.Retryable):
+            self.state = await observe(self._kube)
+        self._on_update(self)
+
+    async def rest(self, seconds: float) -> None:
+        """Go on observing for a while."""
+        until = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < until:
+            await self.update()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def read_load(self, kubectl: Kubectl) -> None:
+        """Take in the load's output until it ends."""
+        command = ("logs", "-n", NAMESPACE, "-f", f"pod/{LOAD_POD}")
+        async with kubectl.follow(*command) as lines:
+            async for line in lines:
+                self.answers += tally.read([line])
+
+    def _why(self) -> str:
+        service = self.state.service
+        if service is None:
+            return ""
+        conditions = [f"{each.type} {each.status}: {each.message or each.reason}" for each in service.status.conditions]
+        return "; " + "; ".join(conditions) if conditions else ""

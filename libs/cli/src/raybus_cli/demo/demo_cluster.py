@@ -1,16 +1,25 @@
-"""The cluster under the demo: created, and loaded with its images, by the commands that a user would type."""
+"""What the demo runs on, by the commands that a user would type: the cluster with its images, Envoy Gateway, and the pod that sends the load.
+
+It is the command that a user would type, at the lowest priority: it gets only the processor time that the demo leaves.
+"""
 
 import asyncio
+import contextlib
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
+from typing import IO, Any, Final
 
 import msgspec
+import yaml
 
 from common import errors
-from localcluster import binaries
+from localcluster import binaries, processes
 from localcluster.driver import DriverName, choose
 from localcluster.errors import ClusterError
 from localcluster.images import builder
@@ -113,3 +122,93 @@ def _raybus(command: Sequence[str]) -> bytes:
 
 def _path(kind: type[Path], value: str) -> Path:
     return kind(value)
+
+
+END_SECONDS: Final = 20.0
+"""The longest wait for the orderly end of an interrupted build."""
+_TAIL: Final = 2000
+"""Bytes of the output that are read."""
+_MARKS: Final = " …✓✗"
+
+
+class LateGateway:
+    """A running command that adds a gateway, and its output."""
+
+    def __init__(self, process: asyncio.subprocess.Process, output: IO[bytes]) -> None:
+        self._process = process
+        self._output = output
+
+    @property
+    def activity(self) -> str:
+        """The last line of its progress."""
+        end = self._output.seek(0, 2)
+        self._output.seek(max(0, end - _TAIL))
+        lines = self._output.read().decode(errors="replace").split("\n")
+        return next((shown for line in reversed(lines) if (shown := line.strip(_MARKS))), "starting")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the gateway is there, or cannot be."""
+        return self._process.returncode is not None
+
+    def expect_success(self) -> None:
+        """Raise with the end of its output if it failed."""
+        if self._process.returncode:
+            raise errors.Rejected(f"adding Envoy Gateway to the cluster failed: {self.activity}")
+
+    async def end(self, *, within: float = END_SECONDS) -> None:
+        """Interrupt it if it still runs, and kill it if it goes on; what it has built stays in the cache."""
+        processes.signal_child(self._process, signal.SIGINT)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._process.wait()
+        await processes.end_child(self._process)
+
+
+@asynccontextmanager
+async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
+    """Run the command while the block runs, at the lowest priority."""
+    with tempfile.TemporaryFile() as output:
+        process = await asyncio.create_subprocess_exec(
+            *("nice", "-n", "19", *command), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        late = LateGateway(process, output)
+        try:
+            yield late
+        finally:
+            await late.end()
+
+
+def gateway_command(driver: str, name: str) -> list[str]:
+    """Return what a user types to add a gateway to a running cluster."""
+    raybus = [sys.executable, "-m", "raybus_cli.main"]
+    return [*raybus, "cluster", "up", "--gateway", "--driver", driver, "--name", name]
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pod of `deploy/demo/load` is asked to send."""
+
+    url: str = "http://greeter-serve-svc:8000/"
+    rate: float = 40.0
+    """Short requests a second."""
+    think: str = "8"
+    """Seconds that a slow request takes: `8`, or a range such as `5-20`."""
+    think_every: float = 2.0
+    """Seconds between slow requests."""
+    retry: str = "standard"
+    """`none`: nothing is ever sent a second time."""
+    seconds: float = 600.0
+    """The longest run."""
+
+
+def manifest(text: str, load: Load) -> str:
+    """Return the manifest, as `kubectl kustomize` printed it, with the pod's arguments set."""
+    documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text) if each]
+    for document in documents:
+        if document["kind"] == "Pod":
+            given = msgspec.structs.asdict(load)
+            arguments = [
+                argument for name, value in given.items() for argument in (f"--{name.replace('_', '-')}", str(value))
+            ]
+            document["spec"]["containers"][0]["args"] = arguments
+    return yaml.safe_dump_all(documents, sort_keys=False)

@@ -11,15 +11,11 @@ import msgspec
 
 from common import errors, names
 from common.kube.client import KubeClient
-from raybus_cli.demo import load, tally
-from raybus_cli.demo.cluster_state import ClusterState
-from raybus_cli.demo.kubectl import Kubectl
-from raybus_cli.demo.late_gateway import LateGateway
-from raybus_cli.demo.load import Load
-from raybus_cli.demo.receipt import Receipt, StepDuration
-from raybus_cli.demo.tally import Window
+from raybus_cli.demo import demo_cluster, tally
+from raybus_cli.demo.cluster_state import LOAD_POD, NAMESPACE, SERVICE, ClusterState, Kubectl, Watcher
+from raybus_cli.demo.demo_cluster import LateGateway, Load
+from raybus_cli.demo.tally import Receipt, StepDuration, Window
 from raybus_cli.demo.view import Frame, View
-from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, Watcher
 
 GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
@@ -162,7 +158,7 @@ class Scenario:
     async def _start_load(self) -> None:
         with self._stepping("start the load"):
             text = await self._kubectl.run("kustomize", str(self._plan.manifests / "demo/load"))
-            await self._kubectl.run("apply", "-f", "-", stdin=load.manifest(text, await self._load()))
+            await self._kubectl.run("apply", "-f", "-", stdin=demo_cluster.manifest(text, await self._load()))
             await self._watch.wait("the load starting", _load_runs, timeout=120)
 
     async def _expect_a_gateway(self) -> None:

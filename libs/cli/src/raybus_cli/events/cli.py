@@ -9,16 +9,14 @@ import typer
 
 from common import errors
 from common.clock import SystemClock
-from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
-from raybus_cli.events import connection, run
-from raybus_cli.events import options as checks
+from raybus_cli import printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
+from raybus_cli.events import connection, run, show
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.events.options import Options, Service
 from raybus_cli.events.run import Way
-from raybus_cli.output import logs, printing
-from raybus_cli.output.printing import LinesOption, Output
+from raybus_cli.events.show import Options, Service
+from raybus_cli.kubeconfig import Where
+from raybus_cli.printing import LinesOption, Output
 from raybus_cli.reading import reader
 
 INTERRUPTED = 130
@@ -66,13 +64,13 @@ def events(
     try:
         is_direct = nats is not None or nats_credentials is not None
         place = None if is_direct else session.where(kubeconfig, context, namespace)
-        asked = checks.check_namespace(namespace)
+        asked = show.check_namespace(namespace)
         chosen = Options(
-            service=checks.check_service(service, place.namespace if place is not None else asked),
+            service=show.check_service(service, place.namespace if place is not None else asked),
             namespace=asked,
-            since=checks.check_since(since, now=SystemClock().now()),
-            replay=checks.check_replay(replay),
-            limit=checks.check_limit(limit),
+            since=show.check_since(since, now=SystemClock().now()),
+            replay=show.check_replay(replay),
+            limit=show.check_limit(limit),
             follow=follow,
             as_json=output is Output.JSON,
         )
@@ -83,10 +81,10 @@ def events(
     except errors.InvalidSpec as problem:
         _fail(problem)
     try:
-        with logs.silenced():
+        with session.silenced():
             asyncio.run(work)
     except (errors.RaybusError, BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as problem:
-        _end(problems.first(problem), is_following=follow)
+        _end(session.first(problem), is_following=follow)
 
 
 async def _show(chosen: Options, place: Where | None, way: Way) -> None:
@@ -103,7 +101,7 @@ async def _expect(place: Where, service: Service) -> None:
         with contextlib.suppress(errors.Forbidden):
             await session.connected(place, lambda kube: reader.service(kube, service.namespace, service.name))
     except errors.NotFound as problem:
-        raise errors.NotFound(f"no events, and {problems.line(problem)}") from problem
+        raise errors.NotFound(f"no events, and {session.line(problem)}") from problem
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:

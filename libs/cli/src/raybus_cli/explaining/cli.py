@@ -8,13 +8,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from common.kube.client import KubeClient
-from raybus_cli.access import session
-from raybus_cli.completion.names import NameArgument
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli import printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption
 from raybus_cli.explaining import findings
 from raybus_cli.explaining.findings import Explanation
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, ReportOption
+from raybus_cli.printing import Output, ReportOption
 from raybus_cli.reading import reader
 from raybus_cli.show import gates
 from raybus_cli.show.phase import Phase

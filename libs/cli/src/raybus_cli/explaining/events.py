@@ -11,13 +11,12 @@ from common import conditions
 from common.api.core import Pod
 from common.ray.serve_status import AppState
 from raybus_cli.explaining import remedies
-from raybus_cli.explaining.cause import Cause, Rank
-from raybus_cli.output.printing import age
-from raybus_cli.reading import image_pull, observing
+from raybus_cli.explaining.remedies import Cause, Rank
+from raybus_cli.printing import age
+from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Event, Snapshot
-from raybus_cli.show import phase, reasons
-from raybus_cli.show.phase import Phase
-from raybus_cli.show.reasons import Code
+from raybus_cli.show import phase
+from raybus_cli.show.phase import Code, Phase
 from raybus_cli.show.tree import seconds_since
 
 FRESH: Final = timedelta(minutes=15)
@@ -63,9 +62,9 @@ def code_of(event: Event) -> Code:
     if event.reason in _STARTS:
         return Code.IMAGE_PULL_FAILED if _PULL.search(event.note) else Code.PODS_NOT_STARTING
     if event.reason == Code.PODS_NOT_STARTING:
-        return reasons.of_text(event.note) or Code.PODS_NOT_STARTING
+        return phase.of_text(event.note) or Code.PODS_NOT_STARTING
     known = {str(each): each for each in Code}
-    return _CODES.get(event.reason) or known.get(event.reason) or reasons.of_text(event.note) or Code.WARNING
+    return _CODES.get(event.reason) or known.get(event.reason) or phase.of_text(event.note) or Code.WARNING
 
 
 def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
@@ -106,7 +105,7 @@ def _is_past(pod: Pod, code: Code) -> bool:
             placed = pod.condition("PodScheduled")
             return pod.status.phase == "Running" or (placed is not None and placed.status == "True")
         case Code.IMAGE_PULL_FAILED:
-            return bool(statuses) and not any(map(image_pull.is_failing, statuses))
+            return bool(statuses) and not any(map(observing.is_failing, statuses))
         case Code.VOLUME_NOT_MOUNTED:
             waiting = (each.state.waiting for each in statuses)
             return any(each is None or each.reason not in _BEFORE_START for each in waiting)
@@ -142,7 +141,7 @@ def _is_evidence(event: Event, code: Code, cause: Cause) -> bool:
 
 
 def _note(snapshot: Snapshot, event: Event) -> str:
-    return reasons.by_field(event.note, snapshot.service.serve_config)
+    return phase.by_field(event.note, snapshot.service.serve_config)
 
 
 def _began(snapshot: Snapshot) -> datetime | None:

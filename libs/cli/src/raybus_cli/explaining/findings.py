@@ -14,16 +14,14 @@ import msgspec
 from common import conditions, labels, untrusted
 from common.api.core import Pod
 from common.api.ray_service import AppStatus
-from raybus_cli.explaining import cause as causes
 from raybus_cli.explaining import events, remedies
-from raybus_cli.explaining.cause import Cause, Finding, Rank
+from raybus_cli.explaining.remedies import Cause, Finding, Rank
 from raybus_cli.linting import serve_schema
-from raybus_cli.reading import image_pull, observing
+from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import gates, phase
 from raybus_cli.show.gates import Gates
-from raybus_cli.show.phase import Phase
-from raybus_cli.show.reasons import Code
+from raybus_cli.show.phase import Code, Phase
 from service_reconciler import problems
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
@@ -106,7 +104,7 @@ def explain(snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = Non
         name=meta.name,
         phase=current.phase,
         message=current.message,
-        findings=[causes.finding(same, remedies.command(snapshot, same[0])) for same in causes.merged(found)],
+        findings=[remedies.finding(same, remedies.command(snapshot, same[0])) for same in remedies.merged(found)],
         gates=gates.of(snapshot),
         unseen=list(snapshot.unseen),
     )
@@ -214,7 +212,7 @@ def _cause(
     if pod is not None and what.startswith(f"pod {pod.metadata.name}"):
         name = pod.metadata.name
         what = what.removeprefix(f"pod {name}").lstrip(": ")
-        pull = image_pull.of(pod, snapshot.events) if code is Code.IMAGE_PULL_FAILED else None
+        pull = observing.of(pod, snapshot.events) if code is Code.IMAGE_PULL_FAILED else None
         what, pulled = (what, "") if pull is None else (str(pull), pull.image)
         container = next((each.name for each in pod.status.container_statuses if each.restart_count), "")
     is_capacity = code is Code.INSUFFICIENT_CAPACITY

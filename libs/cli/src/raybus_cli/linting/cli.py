@@ -5,13 +5,11 @@ from typing import Annotated
 import typer
 
 from common import errors, feature_gates
-from raybus_cli.access import session
+from raybus_cli import manifests, printing, session
 from raybus_cli.linting import lint as linting
-from raybus_cli.linting.finding import Finding, Level
-from raybus_cli.manifests import sources
-from raybus_cli.manifests.sources import FilenameOption, KustomizeOption, RecursiveOption
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, ReportOption
+from raybus_cli.linting.serve_schema import Finding, Level
+from raybus_cli.manifests import FilenameOption, KustomizeOption, RecursiveOption
+from raybus_cli.printing import Output, ReportOption
 
 
 def lint(
@@ -32,7 +30,7 @@ def lint(
     """
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
-        documents = sources.read(file, kustomize, recursive=recursive)
+        documents = manifests.read_all(file, kustomize, recursive=recursive)
     except errors.InvalidSpec as problem:
         session.fail(problem)
     known = [each for each in documents if each.kind in linting.KINDS]

@@ -1,12 +1,317 @@
-"""All findings about a document: its schema, then the rules of the services and of Serve, then advice. It sends no request to a cluster."""
+"""All findings about a document: its schema, then the rules of the services and of Serve, then advice. It sends no request to a cluster.
 
-from collections.abc import Sequence
-from typing import Final
+Advice is for valid manifests: settings that cost availability, money or time.
 
+The schema is that of our generated CRDs. The API server would drop an unknown field and its value
+silently; so an unknown field is an error, with the most similar known name.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import labels
+from common.api import ray_cluster, ray_service
+from common.api.gateway import HttpRoute
+from common.api.opaque import Json
 from common.feature_gates import Gates
-from raybus_cli.linting import advice, rules, serve_schema, shape
-from raybus_cli.linting.finding import Finding, Level
-from raybus_cli.manifests.reading import Document, Place, path
+from common.kube.resources import HTTP_ROUTE
+from common.ray import serve_config, serve_writer, service_ports
+from common.upgrade import controls as upgrade_controls
+from common.upgrade import weighted_route
+from common.upgrade.controls import Policy
+from common.validation import ray_cluster as cluster_rules
+from crd_generator import definitions
+from raybus_cli.linting import serve_schema
+from raybus_cli.linting.serve_schema import Finding, Level
+from raybus_cli.manifests import Document, Place, path
+from raybus_cli.planning import picture, steps
+from raybus_cli.reading import observing
+
+_FILES: Final = {"RayCluster": "ray.io_rayclusters.yaml", "RayService": "ray.io_rayservices.yaml"}
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+}
+_TYPE_NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_COLLECTION_NAMES: Final = {"object": "a mapping", "array": "a list"}
+OPAQUE: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+
+Problem = tuple[Place, str]
+
+
+def schema_problems(kind: str, body: Json) -> list[Problem]:
+    """Return what is wrong with the shape of a spec, field by field."""
+    return list(_check(body.get("spec"), _schema(kind), ("spec",)))
+
+
+@lru_cache(maxsize=2)
+def _schema(kind: str) -> Json:
+    versions = cast("list[Json]", definitions.all_definitions()[_FILES[kind]]["spec"]["versions"])
+    v1 = next(each for each in versions if each["name"] == "v1")
+    return v1["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+
+def _check(value: object, schema: Json, place: Place) -> Iterator[Problem]:
+    if schema.get(INT_OR_STRING):
+        if not isinstance(value, int | str | float) or isinstance(value, bool):
+            yield place, "must be a number or a text"
+        return
+    kind = str(schema.get("type", ""))
+    if value is None:
+        if not schema.get("nullable") and "default" not in schema and len(place) == 1:
+            yield place, "is missing"
+        return
+    if kind and not _is_a(value, kind):
+        yield place, f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not {_shown(value)}"
+        return
+    yield from _limits(value, schema, place)
+    if isinstance(value, dict):
+        yield from _mapping(cast("Json", value), schema, place)
+    elif isinstance(value, list):
+        items: Json = schema.get("items") or {}
+        for at, each in enumerate(cast("list[object]", value)):
+            yield from _check(each, items, (*place, at))
+
+
+def _mapping(value: Json, schema: Json, place: Place) -> Iterator[Problem]:
+    properties = cast("dict[str, Json]", schema.get("properties") or {})
+    extra = schema.get("additionalProperties")
+    for key in cast("list[str]", schema.get("required") or []):
+        if value.get(key) is None and "default" not in properties.get(key, {}):
+            yield (*place, key), "is required"
+    for key, each in value.items():
+        if key in properties:
+            yield from _check(each, properties[key], (*place, key))
+        elif isinstance(extra, dict):
+            yield from _check(each, cast("Json", extra), (*place, key))
+        elif properties and not schema.get(OPAQUE):
+            near = difflib.get_close_matches(key, properties, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield (*place, key), f"unknown field{hint}"
+
+
+def _limits(value: object, schema: Json, place: Place) -> Iterator[Problem]:
+    allowed = cast("list[Any]", schema.get("enum") or [])
+    if allowed and value not in allowed:
+        yield place, f"{_shown(value)} is none of {', '.join(map(str, allowed))}"
+    least = schema.get("minimum")
+    if isinstance(least, int) and isinstance(value, int) and value < least:
+        yield place, f"must be at least {least}"
+
+
+def _is_a(value: object, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _TYPES.get(kind, (object,)))
+
+
+def _shown(value: object) -> str:
+    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)
+
+
+_PATH: Final = re.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
+_FIELD: Final = re.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
+"""The form of the names of most fields: two parts or more."""
+
+
+def rule_problems(document: Document, gates: Gates) -> list[Problem]:
+    """Return the rules that a manifest violates; the services stop at the first one, and so does each list of rules here."""
+    body: Json = {**document.body, "spec": document.body.get("spec") or {}}
+    found = _service_problems(body, gates) if document.kind == ray_service.KIND else _cluster_problems(body, gates)
+    return [(_place(document, text), text) for text in found]
+
+
+def route_problems(document: Document, beside: Sequence[Document]) -> Iterator[Problem]:
+    """Yield why the route that a RayService names would be refused."""
+    if document.kind != ray_service.KIND:
+        return
+    service = ray_service.decode({**document.body, "spec": document.body.get("spec") or {}})
+    if not weighted_route.is_users(service):
+        return
+    name = weighted_route.name_of(service)
+    for each in beside:
+        if each.kind == HTTP_ROUTE.kind and each.name == name and each.namespace == document.namespace:
+            route = msgspec.json.decode(msgspec.json.encode(each.body), type=HttpRoute)
+            if (why := weighted_route.refusal(service, route)) is not None:
+                yield ("metadata", "annotations", labels.HTTP_ROUTE), f"HTTPRoute {name} {why.message}"
+
+
+def _service_problems(body: Json, gates: Gates) -> Iterator[str]:
+    service = ray_service.decode(body)
+    if (violation := observing.violation(service, gates)) is not None:
+        yield violation
+    text = service.raw_spec.get("serveConfigV2")
+    if isinstance(text, str) and (wrong := serve_config.read(text).problem) is not None:
+        yield wrong
+    yield from upgrade_controls.of(service).problems
+
+
+def _cluster_problems(body: Json, gates: Gates) -> Iterator[str]:
+    cluster = ray_cluster.decode(body)
+    try:
+        rules = (
+            cluster_rules.metadata(cluster),
+            cluster_rules.spec(cluster, gates),
+            cluster_rules.upgrade_options(cluster),
+        )
+    except msgspec.ValidationError as problem:
+        rules = (str(problem),)
+    yield from (each for each in rules if each is not None)
+
+
+def _place(document: Document, text: str) -> Place:
+    """Return the field that a text names: an annotation, a path from the spec on, or the first name of a field in it."""
+    annotations: Json = cast("Json", document.body.get("metadata") or {}).get("annotations") or {}
+    for name in annotations:
+        if name in text:
+            return ("metadata", "annotations", name)
+    for found in _PATH.findall(text):
+        place = tuple(part[:1].lower() + part[1:] for part in str(found).split("."))
+        while len(place) > 1:
+            if place in document.lines:
+                return place
+            place = place[:-1]
+    for field in _FIELD.findall(text):
+        places = [each for each in document.lines if each and each[-1] == field]
+        if places:
+            return max(places, key=lambda each: (_is_in_named_group(document, each, text), -len(each)))
+    return ("spec",)
+
+
+def _is_in_named_group(document: Document, place: Place, text: str) -> bool:
+    """Return whether a field is in a worker group that a text names."""
+    value: object = document.body
+    for part in place:
+        value = cast("Any", value)[part]
+        name = cast("Json", value).get("groupName") if isinstance(value, dict) else None
+        if name is not None and f" {name} " in f" {text} ":
+            return True
+    return False
+
+
+_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+LONG: Final = timedelta(hours=2)
+
+
+def advice(document: Document) -> list[Problem]:
+    """Return the advice for a document."""
+    spec: Json = document.body.get("spec") or {}
+    if document.kind != ray_service.KIND:
+        return list(_cluster_advice(spec, ("spec",)))
+    config: Json = spec.get("rayClusterConfig") or {}
+    return [*_cluster_advice(config, ("spec", "rayClusterConfig")), *_service_advice(spec, config)]
+
+
+def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
+    head = ("spec", "rayClusterConfig", "headGroupSpec")
+    if not service_ports.of_serve(config) and "serveService" not in spec:
+        yield (*head, "template", "spec", "containers"), "no port named serve: clients could not reach the applications"
+    if not str(spec.get("serveConfigV2") or "").strip():
+        yield ("spec", "serveConfigV2"), "is empty: there is nothing to serve"
+    group: Json = config.get("headGroupSpec") or {}
+    params: Json = group.get("rayStartParams") or {}
+    if config.get("workerGroupSpecs") and str(params.get("num-cpus", "")) != "0":
+        yield (
+            (*head, "rayStartParams"),
+            'num-cpus: "0" would keep replicas off the head, which then survives their load',
+        )
+    if not config.get("gcsFaultToleranceOptions"):
+        text = "without gcsFaultToleranceOptions a lost head pod takes the applications down until it is back"
+        yield ("spec", "rayClusterConfig"), text
+    if spec.get("rayClusterDeletionDelaySeconds") == 0:
+        text = "0 leaves no time for a rollback: 'raybus undo' needs the old cluster"
+        yield ("spec", "rayClusterDeletionDelaySeconds"), text
+    yield from _step_advice(spec)
+
+
+def _step_advice(spec: Json) -> Iterator[Problem]:
+    strategy: Json = spec.get("upgradeStrategy") or {}
+    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    if strategy.get("type") != serve_writer.INCREMENTAL:
+        return
+    surge, step, interval = (
+        options.get("maxSurgePercent", 100),
+        options.get("stepSizePercent"),
+        options.get("intervalSeconds"),
+    )
+    place = ("spec", "upgradeStrategy", "clusterUpgradeOptions")
+    if not isinstance(surge, int) or not isinstance(step, int) or not isinstance(interval, int) or step <= 0:
+        return
+    rollout = steps.simulate(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
+    if not rollout.is_finished:
+        yield place, f"with maxSurgePercent {surge} no upgrade ever ends"
+        return
+    if surge % step:
+        text = (
+            f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, some smaller than a step"
+        )
+        yield (*place, "maxSurgePercent"), text
+    if rollout.length >= LONG:
+        took = picture.length(round(rollout.length.total_seconds()))
+        yield (*place, "intervalSeconds"), f"an upgrade moves its traffic for {took}; 'raybus plan' tries other values"
+
+
+def _cluster_advice(config: Json, place: Place) -> Iterator[Problem]:
+    version = str(config.get("rayVersion") or "")
+    for group, below in _groups(config, place):
+        template: Json = group.get("template") or {}
+        spec: Json = template.get("spec") or {}
+        containers = cast("list[Json]", spec.get("containers") or [])
+        at = (*below, "template", "spec", "containers", 0)
+        if containers:
+            yield from _container_advice(containers[0], version, at)
+        yield from _scale_advice(group, below)
+
+
+def _container_advice(container: Json, version: str, place: Place) -> Iterator[Problem]:
+    image = str(container.get("image") or "")
+    tag = image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else ""
+    if image and "@" not in image and tag in {"", "latest"}:
+        yield (*place, "image"), f"{image} may be another image tomorrow: use a version"
+    held = _VERSION.match(tag)
+    if held is not None and version and not _is_same(held.group(), version):
+        yield (*place, "image"), f"the image is Ray {held.group()} by its tag, but rayVersion is {version}"
+    resources: Json = container.get("resources") or {}
+    if not resources.get("requests") and not resources.get("limits"):
+        text = (
+            "no resources: Ray counts all CPUs of the node as its own, and scheduler and autoscaler cannot correct that"
+        )
+        yield (*place, "resources"), text
+
+
+def _scale_advice(group: Json, place: Place) -> Iterator[Problem]:
+    replicas, least, most = (group.get(key) for key in ("replicas", "minReplicas", "maxReplicas"))
+    if isinstance(replicas, int) and isinstance(least, int) and replicas < least:
+        yield (*place, "replicas"), f"{replicas} is less than minReplicas {least}, which takes precedence"
+    if isinstance(replicas, int) and isinstance(most, int) and replicas > most:
+        yield (*place, "replicas"), f"{replicas} is more than maxReplicas {most}, which takes precedence"
+
+
+def _groups(config: Json, place: Place) -> Iterator[tuple[Json, Place]]:
+    head = config.get("headGroupSpec")
+    if isinstance(head, dict):
+        yield cast("Json", head), (*place, "headGroupSpec")
+    workers = config.get("workerGroupSpecs")
+    for at, group in enumerate(cast("list[object]", workers) if isinstance(workers, list) else []):
+        if isinstance(group, dict):
+            yield cast("Json", group), (*place, "workerGroupSpecs", at)
+
+
+def _is_same(tag: str, version: str) -> bool:
+    both = min(tag.count("."), version.count(".")) + 1
+    return tag.split(".")[:both] == version.split(".")[:both]
+
 
 KINDS: Final = ("RayService", "RayCluster")
 API_VERSION: Final = "ray.io/v1"
@@ -20,15 +325,15 @@ def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -
     version = document.body.get("apiVersion")
     if version != API_VERSION:
         errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))
-    wrong = shape.problems(document.kind, document.body)
-    errors += wrong or [*rules.problems(document, gates), *rules.problems_of_route(document, beside)]
+    wrong = schema_problems(document.kind, document.body)
+    errors += wrong or [*rule_problems(document, gates), *route_problems(document, beside)]
     found = [_finding(document, Level.ERROR, place, text) for place, text in errors]
     if not wrong and document.kind == KINDS[0]:
         text = str(document.body["spec"].get("serveConfigV2") or "")
         place = ("spec", "serveConfigV2")
         found += [_finding(document, level, (*place, *below), why) for level, below, why in serve_schema.problems(text)]
     if not wrong:
-        found += [_finding(document, Level.ADVICE, place, text) for place, text in advice.problems(document)]
+        found += [_finding(document, Level.ADVICE, place, text) for place, text in advice(document)]
     return sorted(found, key=lambda each: each.line)
 
 

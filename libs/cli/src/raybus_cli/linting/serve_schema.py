@@ -1,4 +1,4 @@
-"""Checks a Serve config field by field, as Ray Serve does when it gets one (`ServeDeploySchema`).
+"""Checks a Serve config field by field, as Ray Serve does when it gets one (`ServeDeploySchema`), with the form of a finding.
 
 Serve converts a text to a number and back, and ignores a field that it does not know. Its versions differ: what both Ray 2.52 and 2.60
 refuse is an error, and what one of them accepts is advice.
@@ -15,8 +15,27 @@ from common import errors
 from common.api.opaque import Json
 from common.ray import serve_config
 from common.ray.serve_status import DEFAULT_APP
-from raybus_cli.linting.finding import Level
-from raybus_cli.manifests.reading import Place, path
+from raybus_cli.manifests import Place, path
+
+
+class Level(StrEnum):
+    """The severity."""
+
+    ERROR = "error"
+    """It would be rejected, or would not have its apparent effect."""
+    ADVICE = "advice"
+    """It works; another value would be better."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One finding about one field."""
+
+    file: str
+    line: int
+    level: Level
+    field: str
+    text: str
+
 
 Verdict = tuple[Level, Place, str]
 """A finding about a field below `serveConfigV2`."""

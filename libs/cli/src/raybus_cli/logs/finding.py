@@ -1,14 +1,14 @@
-"""Finds the logs that are wanted: reads the objects that name the cluster, its pods, or the replicas of Serve."""
+"""Finds the logs that are wanted: reads the objects that name the cluster, its pods, or the replicas of Serve; a cluster that is gone has none."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
-from common import errors, labels
+from common import annotation_record, errors, labels
 from common.api.core import Pod
-from common.api.meta import Items
+from common.api.meta import Items, rfc3339
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
@@ -16,11 +16,33 @@ from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_
 from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
 from common.ray.dashboard_token import remedy
-from raybus_cli.access import dashboards, problems
-from raybus_cli.logs import gone, replicas, selection
+from common.upgrade.receipt import Outcome, Receipt
+from raybus_cli import session
+from raybus_cli.logs import replicas, selection
 from raybus_cli.logs.selection import Choice, Extent, Log
 from raybus_cli.reading import reader
 from raybus_cli.reading.kinds import Target
+
+ELSEWHERE = "its logs went with its pods; --bundle FILE reads those that 'raybus bundle' kept"
+
+
+def gone_problem(cluster: str, services: Iterable[RayService], instead: str = "") -> errors.Rejected | None:
+    """Return the problem of a cluster that an upgrade left behind; None where no receipt names it."""
+    for each in services:
+        receipt = annotation_record.decode(each.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
+        if receipt is not None and (why := _why_gone(cluster, receipt)):
+            since = f"RayCluster {cluster} is gone since {rfc3339(receipt.finished)}: {why}"
+            return errors.Rejected("; ".join(filter(None, (since, instead, ELSEWHERE))))
+    return None
+
+
+def _why_gone(cluster: str, receipt: Receipt) -> str:
+    if cluster == receipt.old and receipt.outcome is Outcome.PROMOTED:
+        return f"the upgrade to {receipt.new} replaced it"
+    if cluster == receipt.new and receipt.outcome is not Outcome.PROMOTED:
+        return f"the upgrade to it from {receipt.old} ended as {receipt.outcome}"
+    return ""
+
 
 DECLARATIVE: Final = {"api_type": "declarative"}
 Report = Callable[[str], None]
@@ -56,7 +78,7 @@ async def _cluster_of(kube: KubeClient, namespace: str, target: Target, choice: 
     if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
         body = await kube.list(RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name)))
         known = [each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items]
-        if choice.cluster not in known and (problem := gone.problem(choice.cluster or "", [service])) is not None:
+        if choice.cluster not in known and (problem := gone_problem(choice.cluster or "", [service])) is not None:
             raise problem
     name = selection.cluster(service, choice.cluster, known)
     if choice.cluster is None and name != service.status.active_service_status.ray_cluster_name:
@@ -68,15 +90,15 @@ async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
     """Read a RayCluster; of one that is gone, raise since when, where a RayService knows it."""
     try:
         return await reader.cluster(kube, namespace, name)
-    except problems.NoSuchObject as problem:
+    except session.NoSuchObject as problem:
         services: list[RayService] = []
         with contextlib.suppress(errors.RaybusError):
             services = await reader.listed(kube, RAY_SERVICE, RayService, namespace, "")
-        raise gone.problem(name, services) or problem from problem
+        raise gone_problem(name, services) or problem from problem
 
 
 async def _of_serve(kube: KubeClient, namespace: str, cluster: RayCluster, choice: Choice, extent: Extent) -> Found:
-    head = await dashboards.reach(kube, cluster)
+    head = await session.reach(kube, cluster)
     service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
         body = await kube.request("GET", path, query=DECLARATIVE, headers=head.headers, most=LARGEST_STATUS)

@@ -1,21 +1,23 @@
-"""Reads logs and passes them on line by line: one after another, or all at once while they are followed.
+"""Reads logs and passes them on line by line: one after another, all at once while they are followed, or the end of one alone.
 
 Lines go through a queue to one writer. A write inside the block of a stream would turn a closed pipe into an error of the API server.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from common import errors, untrusted
 from common.kube.client import KubeClient
 from common.kube.resources import POD
 from common.untrusted import clipped
-from raybus_cli.access import problems
-from raybus_cli.logs import lines
-from raybus_cli.logs.lines import Form, Splitter
+from raybus_cli import session
+from raybus_cli.logs import selection
 from raybus_cli.logs.replicas import FAILED
-from raybus_cli.logs.selection import Log
+from raybus_cli.logs.selection import Form, Log, Splitter
 
 QUEUED: Final = 256
 """Chunks that wait to be written; a slow reader of the output slows down the reading of the logs."""
@@ -81,7 +83,7 @@ class Reader:
             found = refined(problem, log)
             if is_only:
                 raise found from problem
-            self._report(f"{log.source}: {problems.line(found)}")
+            self._report(f"{log.source}: {session.line(found)}")
             return True
         return False
 
@@ -105,7 +107,7 @@ class Reader:
         failure = next((each for each in found if log.is_of_ray and each.startswith(FAILED)), None)
         whole = found if failure is None else found[: found.index(failure)]
         if whole:
-            await self._queue.put(b"".join(lines.render(log.source, each, self._form) for each in whole))
+            await self._queue.put(b"".join(selection.render(log.source, each, self._form) for each in whole))
         if failure is not None:
             text = clipped(failure.decode(errors="replace"), LONGEST_REASON)
             raise errors.Rejected(f"Ray cannot read {log.source}: {text}; its node may be gone, see 'raybus explain'")
@@ -144,3 +146,47 @@ def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
             "the previous log"
         )
     return problem
+
+
+MOST: Final = 256 * 2**10
+"""Bytes of a log that are kept."""
+LINES: Final = 5000
+"""Lines at the end of a log that the API server is asked for."""
+SECONDS: Final = 10.0
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The end of a log."""
+
+    pod: str
+    container: str
+    text: str
+    is_cut: bool
+    """Whether the log began before."""
+    is_late: bool
+    """Whether the time limit ended the read, so that its newest lines may be missing."""
+
+
+async def read(kube: KubeClient, log: Log, *, seconds: float = SECONDS) -> Tail:
+    """Return the end of a log, without escapes for a terminal; raise the problem of a log that cannot be read."""
+    if not log.is_placed:
+        raise errors.Rejected(f"pod {log.source.pod} has no node yet, and so no log")
+    chunks: deque[bytes] = deque()
+    size, is_cut, is_late = 0, False, False
+    try:
+        async with asyncio.timeout(seconds), kube.stream(log.path, query=log.query) as content:
+            async for chunk in content.iter_any():
+                chunks.append(chunk)
+                size += len(chunk)
+                while size - len(chunks[0]) >= MOST:
+                    size, is_cut = size - len(chunks.popleft()), True
+    except TimeoutError:
+        is_late = True
+    except (errors.Rejected, errors.NotFound) as problem:
+        raise refined(problem, log) from problem
+    kept = b"".join(chunks)
+    is_cut = is_cut or len(kept) > MOST
+    if is_cut:
+        kept = kept[-MOST:].partition(b"\n")[2]
+    text = untrusted.plain(kept.decode(errors="replace"))
+    return Tail(pod=log.source.pod, container=log.source.container, text=text, is_cut=is_cut, is_late=is_late)

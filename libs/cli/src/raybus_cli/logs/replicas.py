@@ -13,8 +13,7 @@ import msgspec
 from common import errors
 from common.kube.resources import SERVICE
 from common.ray.serve_status import DEFAULT_APP
-from raybus_cli.logs.lines import Source
-from raybus_cli.logs.selection import Choice, Extent, Log
+from raybus_cli.logs.selection import Choice, Extent, Log, Source
 
 FILES: Final = "/api/v0/logs/file"
 STREAM: Final = "/api/v0/logs/stream"

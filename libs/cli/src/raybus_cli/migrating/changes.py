@@ -1,7 +1,9 @@
-"""The effects of the services' plans on an object: which of their actions change it, and how. Pure.
+"""The effects of the services' plans on an object: which of their actions change it, how, and whether its Serve has the config already. Pure.
 
 A write of annotations that only operators read is a note: no pod, no Service, no spec and no traffic is touched by it. Where an
 upgrade is in progress, its next step is a note too: KubeRay would take it as well.
+
+Serve reports the config of each application with its defaults filled in, so a config is the same when all wanted fields are there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +12,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from cluster_reconciler.actions import ClusterPlan
+from common import errors
 from common.api.event import Event
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, POD, SERVICE
+from common.ray import serve_config, serve_status
+from common.ray.serve_status import DEFAULT_APP, ServeDetails
 from common.ray.submit import Submit
 from common.runtime.actions import Action, Annotate, EmitEvent, Patch, Refuse, SetFinalizers, UpdateStatus
 from raybus_cli.migrating import findings
@@ -147,3 +152,33 @@ def differing(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def has(details: ServeDetails | None, action: Submit) -> bool:
+    """Return whether Serve runs with the config, and the capacity, that an action would send."""
+    if details is None:
+        return False
+    if action.capacity is not None and serve_status.capacity(details) != action.capacity:
+        return False
+    try:
+        wanted = serve_config.to_json(action.given.serve_config)
+    except errors.InvalidSpec:
+        return False
+    apps = {str(each.get("name") or DEFAULT_APP): each for each in cast("list[Json]", wanted.get("applications") or [])}
+    held = details.named()
+    return apps.keys() == held.keys() and all(_within(apps[name], held[name].deployed_app_config) for name in apps)
+
+
+def _within(wanted: Any, held: Any) -> bool:
+    """Return whether all wanted fields are there; the others are defaults."""
+    match wanted:
+        case dict():
+            fields = cast("Json", wanted)
+            return isinstance(held, dict) and all(
+                _within(each, cast("Json", held).get(key)) for key, each in fields.items()
+            )
+        case list():
+            items, others = cast("list[Any]", wanted), cast("list[Any]", held if isinstance(held, list) else [])
+            return len(items) == len(others) and all(_within(*pair) for pair in zip(items, others, strict=True))
+        case _:
+            return bool(wanted == held)

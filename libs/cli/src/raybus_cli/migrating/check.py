@@ -1,27 +1,145 @@
-"""Reads a cluster and makes the report: the settings of KubeRay's operator, and what raybus, with the same settings, would change."""
+"""Reads a cluster and makes the report: the settings of KubeRay's operator, the other objects that matter for a take-over, and what raybus would change."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Final, TypeVar, cast
 
 import msgspec
 
 from cluster_reconciler import settings
 from cluster_reconciler.observe import Observer
-from common import errors
+from common import errors, labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import Clock, SystemClock
 from common.kube.client import KubeClient
+from common.ray import serve_writer
 from common.ray.dashboard import Dashboard, ProxiedDashboard
 from common.runtime.cache import Cache
+from raybus_cli.doctor.checks import STALE
+from raybus_cli.doctor.facts import Lease
 from raybus_cli.doctor.operator import Operator
-from raybus_cli.migrating import clusters, findings, report, services, surroundings, switches
-from raybus_cli.migrating.facts import Installation
+from raybus_cli.migrating import clusters, findings, report, services, switches
 from raybus_cli.migrating.findings import Finding, Subject
 from raybus_cli.migrating.report import OperatorSummary, Report
-from raybus_cli.migrating.survey import Scope, Survey
+from raybus_cli.migrating.survey import Hook, Installation, Job, Scope, Surroundings, Survey
 from raybus_cli.migrating.switches import Configuration
+
+_OVER: Final = frozenset({"Complete", "Failed"})
+_GROUP: Final = "ray.io"
+_TAKEN_OVER: Final = frozenset({"rayclusters", "rayservices", "*", "rayclusters/*", "rayservices/*"})
+_KEEP: Final = "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere"
+
+
+def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
+    """Yield the findings about the installed operators."""
+    if found.kuberay is None:
+        yield findings.unread(
+            "Deployments of all namespaces may not be listed, so the presence of KubeRay is unknown",
+            "request 'list deployments'",
+        )
+        return
+    if not found.kuberay:
+        yield findings.note("no KubeRay operator is installed; its own configuration cannot be compared")
+    if len(found.kuberay) > 1:
+        names = ", ".join(each.place for each in found.kuberay)
+        yield findings.note(
+            f"several KubeRay operators are installed ({names}); the first one's configuration is compared"
+        )
+    running = [each for each in found.kuberay if each.is_running]
+    watcher = found.raybus.get("watcher")
+    if running and watcher is not None and watcher.is_running:
+        yield _both(running[0], watcher, found.leases or [], now=now)
+
+
+def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime) -> Finding:
+    """Return the finding that both run: only a note where no namespace is common, or they share the Lease."""
+    if kuberay.namespaces and watcher.namespaces and not kuberay.namespaces & watcher.namespaces:
+        return findings.note(
+            f"KubeRay and raybus both run, in namespaces of their own: KubeRay in {', '.join(sorted(kuberay.namespaces))}, "
+            f"raybus in {', '.join(sorted(watcher.namespaces))}"
+        )
+    named = (watcher.environment.get(name) for name in ("RAYBUS_LEASE_NAMESPACE", "RAYBUS_NAMESPACE"))
+    place = next((each for each in named if each), watcher.namespace)
+    elects = kuberay.flags.get("enable-leader-election", "true") != "false"
+    theirs = kuberay.flags.get("leader-election-namespace") or kuberay.namespace
+    if elects and place == theirs:
+        holder = next((each.spec.holder_identity for each in leases if _is_held(each, theirs, now=now)), None)
+        return findings.note(
+            f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held by {holder or 'no process'}: "
+            "only its holder works"
+        )
+    stop = f"'kubectl -n {kuberay.namespace} scale deployment {kuberay.name} --replicas 0'"
+    return findings.change(
+        f"KubeRay ({kuberay.place}) and raybus ({watcher.namespace}) both run and share no Lease: "
+        "both write to the same objects",
+        f"stop one of them: {stop}",
+    )
+
+
+def _is_held(lease: Lease, namespace: str, *, now: datetime) -> bool:
+    renewed = lease.spec.renew_time
+    return lease.metadata.namespace == namespace and renewed is not None and now - renewed <= STALE
+
+
+def gateways(services: Iterable[RayService], around: Surroundings) -> Iterator[Finding]:
+    """Yield the missing requirements of upgrades in steps."""
+    asking = [each.metadata for each in services if serve_writer.asks_for_steps(each)]
+    if asking and not around.has_gateway_api:
+        name = f"{asking[0].namespace}/{asking[0].name}"
+        text = f"RayService {name} is to be upgraded in steps, and the Gateway API is not installed"
+        yield findings.note(text, "as with KubeRay, its upgrades wait until it is")
+
+
+def webhooks(around: Surroundings) -> Iterator[Finding]:
+    """Yield the webhooks that would reject every change once KubeRay's operator, which answers them, is gone."""
+    if around.webhooks is None:
+        yield findings.unread(
+            "webhook configurations may not be listed", "request 'list' on them, or check them yourself"
+        )
+        return
+    for kind, each in around.webhooks:
+        held = [hook for hook in each.webhooks if _is_kuberays(hook) and hook.failure_policy != "Ignore"]
+        if held:
+            yield findings.change(
+                f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it they are rejected",
+                f"'kubectl delete {kind.lower()} {each.metadata.name}' before KubeRay stops; "
+                "'kubectl apply -k deploy/admission' checks the same without a server",
+            )
+
+
+def _is_kuberays(hook: Hook) -> bool:
+    """Return whether a webhook gets requests about objects that raybus takes over, through a Service of the cluster."""
+    if not hook.client_config.get("service"):
+        return False
+    return any(
+        _GROUP in cast("list[str]", rule.get("apiGroups") or [])
+        and _TAKEN_OVER & set(cast("list[str]", rule.get("resources") or []))
+        for rule in hook.rules
+    )
+
+
+def jobs(around: Surroundings) -> Iterator[Subject]:
+    """Yield the RayJobs and RayCronJobs; raybus runs neither."""
+    for each in around.jobs or []:
+        yield _job("RayJob", each, is_over=each.status.job_deployment_status in _OVER)
+    for each in around.cron_jobs or []:
+        yield _job("RayCronJob", each, is_over=each.spec.suspend)
+
+
+def _job(kind: str, job: Job, *, is_over: bool) -> Subject:
+    meta = job.metadata
+    if job.spec.managed_by not in {None, "", labels.MANAGED_BY_US}:
+        found = findings.note("belongs to neither operator: spec.managedBy names another one")
+    elif is_over:
+        state = "is suspended" if kind == "RayCronJob" else f"is over ({job.status.job_deployment_status})"
+        found = findings.note(f"{state}; raybus does not change it, and does not delete it after its time to live")
+    else:
+        state = job.status.job_deployment_status or "not begun"
+        found = findings.unsupported(f"no controller would run it ({state})", _KEEP)
+    return findings.subject(kind, meta.namespace, meta.name, [found])
+
 
 AT_ONCE: Final = 16
 """Objects that are checked side by side."""
@@ -53,10 +171,10 @@ async def check(
     state = await survey.state(scope)
     around = await survey.surroundings(scope)
     found = [
-        *surroundings.operators(installed, now=clock.now()),
+        *operators(installed, now=clock.now()),
         *found,
-        *surroundings.webhooks(around),
-        *surroundings.gateways(state.all(RayService), around),
+        *webhooks(around),
+        *gateways(state.all(RayService), around),
         *(findings.unread(each) for each in dict.fromkeys(survey.unread)),
     ]
     through = dashboard or ProxiedDashboard(kube, seconds=DASHBOARD_SECONDS)
@@ -64,7 +182,7 @@ async def check(
     objects = [
         *await _services(kube, state, configuration, through, clock),
         *await _clusters(kube, state, configuration, clock),
-        *surroundings.jobs(around),
+        *jobs(around),
     ]
     first = installed.kuberay[0] if installed.kuberay else None
     return Report(

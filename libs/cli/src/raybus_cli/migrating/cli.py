@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from common.kube.client import KubeClient
-from raybus_cli.access import session
-from raybus_cli.completion.places import ContextOption, KubeconfigOption
+from raybus_cli import printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption
 from raybus_cli.migrating import check as checking
-from raybus_cli.migrating import picture, report
+from raybus_cli.migrating import report
 from raybus_cli.migrating.report import Report
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, ReportOption
+from raybus_cli.printing import Output, ReportOption
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,7 +60,7 @@ def check(
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
-        printing.show(picture.draw(found, wide=output is Output.WIDE))
+        printing.show(report.draw(found, wide=output is Output.WIDE))
     raise SystemExit(report.CODES[found.verdict])
 
 

@@ -19,7 +19,7 @@ from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.key import Key
 from common.upgrade.outbound import NoOutbound
-from raybus_cli.migrating import changes, findings, holding
+from raybus_cli.migrating import changes, findings
 from raybus_cli.migrating.changes import ActionContext
 from raybus_cli.migrating.findings import Finding, Subject
 from service_reconciler import plan as service_plan
@@ -72,7 +72,7 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
     context = ActionContext(
         moves=moves,
         remedy=RECONCILED if is_reconciled else UNRECONCILED,
-        is_held=lambda action: holding.has(_details(seen, action.cluster.metadata.name), action),
+        is_held=lambda action: changes.has(_details(seen, action.cluster.metadata.name), action),
     )
     found = [
         *_upgrade_note(seen),

@@ -1,15 +1,15 @@
-"""Reads all facts of the report from the API server; reads only. What the caller may not read is noted."""
+"""Reads all facts of a cluster that is to be taken over; reads only. A fact that the caller may not read is None, and noted."""
 
 from collections.abc import Awaitable
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from common import errors, labels
-from common.api.core import EndpointSlice, Pod, Service
+from common.api.core import EndpointSlice, Pod, Service, View
 from common.api.core import Job as BatchJob
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.meta import Items
+from common.api.meta import Items, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -32,22 +32,81 @@ from common.kube.resources import (
 from common.ray import revision
 from common.ray.revision import Revision
 from common.runtime.cache import Cache, Object
-from raybus_cli.access import problems
+from raybus_cli import session
 from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.checks import LEADER
 from raybus_cli.doctor.facts import Lease, Workload
 from raybus_cli.doctor.operator import Operator
 from raybus_cli.doctor.survey import DEPLOYMENT
-from raybus_cli.migrating.facts import (
-    MUTATING,
-    RAY_CRON_JOB,
-    RAY_JOB,
-    VALIDATING,
-    Installation,
-    Job,
-    Surroundings,
-    WebhookConfiguration,
+
+RAY_JOB: Final = Resource(group="ray.io", kind="RayJob", plural="rayjobs")
+RAY_CRON_JOB: Final = Resource(group="ray.io", kind="RayCronJob", plural="raycronjobs")
+_WEBHOOKS: Final = "admissionregistration.k8s.io"
+VALIDATING: Final = Resource(
+    group=_WEBHOOKS, kind="ValidatingWebhookConfiguration", plural="validatingwebhookconfigurations"
 )
+MUTATING: Final = Resource(group=_WEBHOOKS, kind="MutatingWebhookConfiguration", plural="mutatingwebhookconfigurations")
+
+
+class JobStatus(View, frozen=True, kw_only=True):
+    """The state of a RayJob."""
+
+    job_deployment_status: str = ""
+
+
+class JobSpec(View, frozen=True, kw_only=True):
+    """The relevant fields of a RayJob or RayCronJob."""
+
+    suspend: bool = False
+    managed_by: str | None = None
+
+
+class Job(View, frozen=True, kw_only=True):
+    """A RayJob or a RayCronJob."""
+
+    metadata: ObjectMeta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class Hook(View, frozen=True, kw_only=True):
+    """One webhook of a configuration."""
+
+    name: str = ""
+    failure_policy: str = "Fail"
+    rules: tuple[Json, ...] = ()
+    client_config: Json = msgspec.field(default_factory=dict[str, Any])
+
+
+class WebhookConfiguration(View, frozen=True, kw_only=True):
+    """A ValidatingWebhookConfiguration or a MutatingWebhookConfiguration."""
+
+    metadata: ObjectMeta
+    webhooks: tuple[Hook, ...] = ()
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """Both operators, as they are installed."""
+
+    kuberay: list[Operator] | None
+    kuberay_file: str | None = None
+    """The configuration file of the first of KubeRay's operators, if it has one."""
+    raybus: dict[str, Operator] = {}
+    """The services of raybus, by name."""
+    raybus_file: str | None = None
+    leases: list[Lease] | None = None
+    """The Leases of their leader elections."""
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """The other objects that matter."""
+
+    jobs: list[Job] | None = None
+    cron_jobs: list[Job] | None = None
+    webhooks: list[tuple[str, WebhookConfiguration]] | None = None
+    """Kind and configuration."""
+    has_gateway_api: bool = False
+
 
 T = TypeVar("T")
 Scope = tuple[str | None, ...]
@@ -179,5 +238,5 @@ class Survey:
         try:
             return await ask
         except errors.Forbidden as problem:
-            self.unread.append(f"{where}: {problems.line(problem)}")
+            self.unread.append(f"{where}: {session.line(problem)}")
             return None

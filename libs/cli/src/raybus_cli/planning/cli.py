@@ -1,29 +1,49 @@
-"""`raybus plan`: reads the object as it would be stored (a dry run), then the services' own decisions about it."""
+"""Reads the UpgradePolicies of a namespace for a plan.
+
+`raybus plan`: reads the object as it would be stored (a dry run), then the services' own decisions about it.
+"""
 
 from typing import Annotated
 
 import msgspec
 import typer
 
-from common import errors, feature_gates
+from common import errors, feature_gates, labels
 from common.api import ray_service
+from common.api.meta import Items
 from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
 from common.feature_gates import Gates
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_SERVICE
-from raybus_cli.access import problems, session
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.manifests import sources
-from raybus_cli.manifests.reading import Document
-from raybus_cli.manifests.sources import FilenameOption, KustomizeOption, RecursiveOption
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, ReportOption
-from raybus_cli.planning import picture, policy_reader, server_dry_run
+from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY, illegal_name
+from common.ray import serve_writer
+from common.upgrade.policy import Stored
+from raybus_cli import manifests, printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.manifests import Document, FilenameOption, KustomizeOption, RecursiveOption
+from raybus_cli.planning import picture, policies
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.policies import PolicyPlan
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.printing import Output, ReportOption
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
+
+
+async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
+    """Return what the policy of a RayService means; None where it follows none, or the caller may not read it."""
+    name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
+    if name and (why := illegal_name(UPGRADE_POLICY, name)) is not None:
+        return PolicyPlan(name=name, problem=f"{labels.UPGRADE_POLICY} is not the name of an UpgradePolicy: {why}")
+    try:
+        body = await kube.list(UPGRADE_POLICY, service.metadata.namespace)
+        found = msgspec.json.decode(body, type=Items[Stored]).items
+        return policies.chosen(name, found, in_steps=serve_writer.asks_for_steps(service))
+    except errors.NotFound:
+        return policies.chosen(name, [])
+    except (errors.Forbidden, msgspec.DecodeError) as problem:
+        return PolicyPlan(name=name, problem=f"it cannot be read: {problem}") if name else None
 
 
 def plan(
@@ -57,7 +77,9 @@ def plan(
     place = session.where(kubeconfig, context, namespace)
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
-        wanted = [each for each in sources.read(file, kustomize, recursive=recursive) if each.kind == ray_service.KIND]
+        wanted = [
+            each for each in manifests.read_all(file, kustomize, recursive=recursive) if each.kind == ray_service.KIND
+        ]
     except errors.InvalidSpec as problem:
         session.fail(problem)
     if not wanted:
@@ -82,17 +104,17 @@ async def _plan(kube: KubeClient, document: Document, namespace: str, gates: Gat
     try:
         snapshot = await reader.read(kube, namespace, document.name)
     except errors.NotFound as problem:
-        if problems.is_not_served(problem):
+        if session.is_not_served(problem):
             raise
-        goal = await server_dry_run.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
+        goal = await reader.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
         quotas = await reader.quotas(kube, namespace)
         return plans.created(goal, gates, Snapshot(service=goal, quotas=quotas), now=session.now())
     stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))
-    goal = await server_dry_run.replace(kube, namespace, _merged(stored, document))
+    goal = await reader.replace(kube, namespace, _merged(stored, document))
     found = plans.build(snapshot, goal, gates, sizing, now=session.now())
     if found.outcome is not PlanOutcome.NEW_CLUSTER:
         return found
-    return msgspec.structs.replace(found, policy=await policy_reader.read(kube, goal))
+    return msgspec.structs.replace(found, policy=await read(kube, goal))
 
 
 def _merged(stored: Body, document: Document) -> Body:

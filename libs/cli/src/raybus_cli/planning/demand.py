@@ -1,4 +1,4 @@
-"""The resources that clusters request: now, at the peak of an upgrade, and afterwards.
+"""The resources that clusters request: now, at the peak of an upgrade, and afterwards; and whether the ResourceQuotas of the namespace have room for it.
 
 The amounts are those that the clusters' status shows (requests, or limits where there is no request). While traffic moves in
 steps a cluster's workers are taken to follow its capacity, as they do when Ray's autoscaler scales replicas down and nodes go
@@ -14,10 +14,12 @@ from common import quantity
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.quantity import QuantityError
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning.steps import Rollout
+from raybus_cli.reading.snapshot import Quota
 
 PODS: Final = "pods"
 Amounts = dict[str, str]
@@ -91,3 +93,51 @@ def _largest(amounts: list[str]) -> str:
         amount = quantity.parse(each)
         best = amount if amount.compare(best) > 0 else best
     return str(best)
+
+
+REQUESTS: Final = "requests."
+
+
+class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One resource that a quota limits and an upgrade needs more of."""
+
+    quota: str
+    resource: str
+    hard: str
+    used: str
+    more: str
+    """What the upgrade needs beyond what is used now."""
+    is_enough: bool
+
+
+def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaCheck]:
+    """Return a verdict for each resource that is limited and grows; limits of limits are not judged."""
+    found: list[QuotaCheck] = []
+    for quota in quotas:
+        for resource, hard in sorted(quota.status.hard.items()):
+            name = resource.removeprefix(REQUESTS)
+            if name not in peak:
+                continue
+            try:
+                verdict = _verdict(quota, resource, hard, now.get(name, "0"), peak[name])
+            except QuantityError:
+                continue
+            if verdict is not None:
+                found.append(verdict)
+    return found
+
+
+def _verdict(quota: Quota, resource: str, hard: str, now: str, peak: str) -> QuotaCheck | None:
+    used = quota.status.used.get(resource, "0")
+    more = quantity.parse(peak).add(quantity.parse(now).times(-1))
+    if more.compare(quantity.ZERO) <= 0:
+        return None
+    wanted = quantity.parse(used).add(more)
+    return QuotaCheck(
+        quota=quota.metadata.name,
+        resource=resource,
+        hard=hard,
+        used=used,
+        more=str(more),
+        is_enough=wanted.compare(quantity.parse(hard)) <= 0,
+    )

@@ -12,7 +12,7 @@ import msgspec
 
 from common.api.opaque import Json
 from common.ray import spec_hash
-from raybus_cli.manifests.reading import Place, path
+from raybus_cli.manifests import Place, path
 
 MISSING: Final = object()
 CONFIG: Final = "rayClusterConfig"

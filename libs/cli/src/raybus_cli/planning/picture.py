@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from common.upgrade.traffic_record import WHOLE
-from raybus_cli.output.tables import Column, Table
 from raybus_cli.planning import policies
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.printing import Column, Table
 
 _STYLES = {
     PlanOutcome.REFUSED: "bold red",

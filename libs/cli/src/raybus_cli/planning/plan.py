@@ -16,13 +16,11 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Policy
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
-from raybus_cli.planning import demand, differences, predict, quotas, steps
-from raybus_cli.planning.demand import Amounts
+from raybus_cli.planning import demand, differences, predict, steps
+from raybus_cli.planning.demand import Amounts, QuotaCheck
 from raybus_cli.planning.differences import Difference
 from raybus_cli.planning.policies import PolicyPlan
 from raybus_cli.planning.predict import PlanOutcome
-from raybus_cli.planning.quotas import QuotaCheck
-from raybus_cli.reading import strategy
 from raybus_cli.reading.snapshot import Snapshot
 
 AT_ONCE: Final = "NewCluster"
@@ -113,7 +111,7 @@ def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime
         peak_percent=WHOLE,
         peak=wanted,
         at_most=wanted,
-        quotas=quotas.judge(snapshot.quotas, {}, wanted),
+        quotas=demand.judge(snapshot.quotas, {}, wanted),
     )
     notes = list(found.notes)
     ways = [way] if wanted else []
@@ -122,7 +120,7 @@ def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime
 
 def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, sizing: Sizing) -> list[Way]:
     new, now = demand.cluster_of(goal.raw_cluster_config), demand.of(old)
-    is_steps = strategy.policy(goal, gates) is not None
+    is_steps = steps.policy(goal, gates) is not None
     peak = demand.at_once(old, new)
     ways = [
         Way(
@@ -133,7 +131,7 @@ def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, s
             peak_percent=2 * WHOLE,
             peak=peak.expected,
             at_most=peak.at_most,
-            quotas=quotas.judge(snapshot.quotas, now, peak.expected),
+            quotas=demand.judge(snapshot.quotas, now, peak.expected),
         )
     ]
     policy = _policy(goal, sizing)
@@ -150,7 +148,7 @@ def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, s
         lowest_percent=rollout.least,
         peak=peak.expected,
         at_most=peak.at_most,
-        quotas=quotas.judge(snapshot.quotas, now, peak.expected),
+        quotas=demand.judge(snapshot.quotas, now, peak.expected),
     )
     return [*ways, in_steps]
 

@@ -1,4 +1,6 @@
-"""The course of an upgrade in steps without blocking reasons: traffic-manager's own decisions, simulated without delays.
+"""The upgrade strategy of a RayService as written, so that an invalid one can be shown too, and the course of an upgrade in steps without blocking reasons.
+
+The course is that of traffic-manager's own decisions, simulated without delays.
 
 Delays beyond that (pods that start, images that are pulled, a Gateway) are not included.
 """
@@ -8,10 +10,36 @@ from typing import Final
 
 import msgspec
 
+from common.api.opaque import Json
+from common.api.ray_service import RayService
+from common.feature_gates import BETA, Gates
+from common.ray import serve_writer
+from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Side
+
+DEFAULT: Final = "NewCluster"
+
+
+def strategy(service: RayService) -> str:
+    """Return the type of the upgrade strategy."""
+    return str(_strategy(service).get("type") or DEFAULT)
+
+
+def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
+    """Return the traffic policy; None where the traffic moves at once, or where the options are invalid."""
+    if not serve_writer.is_incremental(service, gates):
+        return None
+    given: Json = _strategy(service).get("clusterUpgradeOptions") or {}
+    found = upgrade_controls.policy_of(given, unavailable=upgrade_controls.of(service).unavailable)
+    return found if found is not None and found.step > 0 else None
+
+
+def _strategy(service: RayService) -> Json:
+    return service.raw_spec.get("upgradeStrategy") or {}
+
 
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MOST: Final = 1000

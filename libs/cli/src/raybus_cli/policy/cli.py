@@ -13,15 +13,13 @@ from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.policy import PolicyError, UpgradePolicy
 from common.upgrade.webhook import Step
-from raybus_cli.access import problems, session
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli import manifests, printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.linting import cli as linting
-from raybus_cli.manifests import reading, sources
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.planning import policies
-from raybus_cli.policy import checking, measuring, querying, trial
+from raybus_cli.policy import trial
 from raybus_cli.policy.trial import Trial
+from raybus_cli.printing import Output, ReportOption
 from raybus_cli.reading import reader
 
 app = typer.Typer(
@@ -54,15 +52,15 @@ def lint(
     $ raybus policy lint policies/ -o json
     """
     try:
-        given = sources.read(file, None)
+        given = manifests.read_all(file, None)
     except errors.InvalidSpec as problem:
         session.fail(problem)
     documents = [each for each in given if each.kind == UPGRADE_POLICY.kind]
     if not documents:
         session.fail(errors.InvalidSpec(f"there is no UpgradePolicy in {', '.join(file)}"))
     services = [each for each in given if each.kind == RAY_SERVICE.kind]
-    wrong = {id(document): checking.findings(document) for document in documents}
-    found = [each for document in documents for each in wrong[id(document)] or checking.advice(document, services)]
+    wrong = {id(document): trial.findings(document) for document in documents}
+    found = [each for document in documents for each in wrong[id(document)] or trial.advice(document, services)]
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
@@ -70,7 +68,7 @@ def lint(
             printing.message(linting.line(each))
         for document in documents:
             if not wrong[id(document)]:
-                text = policies.summary(checking.policy(document))
+                text = policies.summary(trial.policy(document))
                 printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
     raise SystemExit(1 if any(wrong.values()) else 0)
 
@@ -111,15 +109,15 @@ def try_(
 
 
 def _is_file(given: str) -> bool:
-    return given == reading.STDIN or Path(given).suffix in sources.SUFFIXES or Path(given).is_file()
+    return given == manifests.STDIN or Path(given).suffix in manifests.SUFFIXES or Path(given).is_file()
 
 
 def _of_file(given: str) -> UpgradePolicy:
-    documents = [each for each in reading.read(given) if each.kind == UPGRADE_POLICY.kind]
+    documents = [each for each in manifests.read(given) if each.kind == UPGRADE_POLICY.kind]
     if len(documents) != 1:
         raise errors.InvalidSpec(f"{given} has {len(documents)} UpgradePolicies; name a file with one")
     try:
-        return checking.policy(documents[0])
+        return trial.policy(documents[0])
     except PolicyError as problem:
         raise errors.InvalidSpec(f"{given}: {problem}; 'raybus policy lint {given}' lists the lines") from problem
 
@@ -128,11 +126,11 @@ async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePol
     try:
         body: Body = msgspec.json.decode(await kube.get(UPGRADE_POLICY, namespace, name))
     except errors.NotFound as problem:
-        if problems.is_not_served(problem):
+        if session.is_not_served(problem):
             raise errors.InvalidSpec(
                 "the cluster does not serve UpgradePolicies: apply deploy/crds/raybus.io_upgradepolicies.yaml, or name a file"
             ) from problem
-        raise problems.NoSuchObject(UPGRADE_POLICY, namespace, name) from problem
+        raise session.NoSuchObject(UPGRADE_POLICY, namespace, name) from problem
     try:
         return upgrade_policy.read(name, body.get("spec") or {})
     except PolicyError as problem:
@@ -144,8 +142,8 @@ async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolic
     active, pending = status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name
     if not active:
         raise errors.Rejected(f"RayService {namespace}/{name} has no active cluster yet")
-    known = await measuring.measure(kube, namespace, active)
-    judged = await measuring.measure(kube, namespace, pending) if pending else known
+    known = await trial.measure(kube, namespace, active)
+    judged = await trial.measure(kube, namespace, pending) if pending else known
     step = Step(
         namespace=namespace,
         service=name,
@@ -155,4 +153,4 @@ async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolic
         new=pending or active,
         weight=0,
     )
-    return trial.evaluate(namespace, name, chosen, known, judged, await querying.results(chosen, step))
+    return trial.evaluate(namespace, name, chosen, known, judged, await trial.results(chosen, step))

@@ -1,14 +1,39 @@
-"""The gates of a policy, evaluated with what the clusters of a RayService have answered since their nodes began. Pure."""
+"""Checks an UpgradePolicy by the rules of its reader, and evaluates its gates with the answers of the clusters and of Prometheus.
 
-from collections.abc import Mapping
+The request metrics of pods are read through the API server's proxy, with the rights of the caller; each query is put once, from this machine, which may not reach the server.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
+from common import errors, labels, ports
+from common.api.core import Pod
+from common.api.kubernetes_syntax import dns_1123_subdomain_problems
+from common.api.meta import Items
+from common.api.opaque import Json
+from common.kube.client import KubeClient
+from common.kube.resources import POD, UPGRADE_POLICY, label_selector
+from common.ray import dashboard, request_metrics, serve_writer
 from common.ray.request_metrics import Sample
-from common.upgrade import gates
+from common.ray.serve_api import address
+from common.targets import Targets
+from common.upgrade import gates, prometheus
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import AnyGate, PrometheusGate, WebhookGate
 from common.upgrade.gates import Outcome, Result
-from common.upgrade.policy import UpgradePolicy
+from common.upgrade.inquiries import request_of
+from common.upgrade.outbound import reached_within
+from common.upgrade.policy import PolicyError, UpgradePolicy
+from common.upgrade.prometheus import Readings
+from common.upgrade.webhook import Step
+from raybus_cli.linting.serve_schema import Finding, Level
+from raybus_cli.manifests import Document, Place
+from raybus_cli.planning import policies
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -109,3 +134,127 @@ def lines(trial: Trial) -> list[str]:
     )
     head = f"UpgradePolicy {trial.policy} compares {compared}"
     return [head, *(f"  {each.outcome}: {each.text}" for each in trial.gates), *([] if trial.gates else ["  no gates"])]
+
+
+async def results(policy: UpgradePolicy, step: Step) -> Mapping[PrometheusGate, Result]:
+    """Return the outcome of each query."""
+    return {each: await _result(each, step) for each in policy.gates if isinstance(each, PrometheusGate)}
+
+
+async def _result(gate: PrometheusGate, step: Step) -> Result:
+    try:
+        async with reached_within(Targets.of(urlsplit(gate.url))) as server:
+            answer = await server.send(request_of(step, gate))
+    except errors.Unavailable as problem:
+        return gates.unanswered(gate, f"{problem}; that is from this machine, raybus asks from its pods")
+    try:
+        readings = prometheus.after(Readings(), gate, prometheus.read(answer), now=0)
+    except errors.Unavailable as problem:
+        return gates.unanswered(gate, str(problem))
+    return prometheus.result(gate, readings, None, now=0)
+
+
+AT_ONCE: Final = 16
+SECONDS: Final = 10.0
+"""For the metrics of one pod."""
+
+
+async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
+    """Return what the pods of a cluster report; raise `Rejected` where none of them does."""
+    body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: cluster}))
+    pods = sorted(msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name)
+    gate, found, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
+
+    async def ask(pod: Pod) -> None:
+        async with gate:
+            try:
+                found.append(await _sample(kube, pod))
+            except errors.RaybusError as problem:
+                unread.append(Unread(pod=pod.metadata.name, problem=str(problem)))
+
+    async with asyncio.TaskGroup() as group:
+        for pod in pods:
+            group.create_task(ask(pod))
+    unread.sort(key=lambda each: each.pod)
+    if not found:
+        why = f"{unread[0].pod}: {unread[0].problem}" if unread else "it has no pods"
+        raise errors.Rejected(f"no pod of RayCluster {cluster} reports its requests ({why})")
+    return Measured(cluster=cluster, sample=request_metrics.total(found), unread=tuple(unread))
+
+
+async def _sample(kube: KubeClient, pod: Pod) -> Sample:
+    port = address(pod, "metrics", ports.METRICS).port
+    path = POD.proxy(pod.metadata.namespace, pod.metadata.name, port, dashboard.METRICS)
+    try:
+        async with asyncio.timeout(SECONDS):
+            body = await kube.request("GET", path, most=dashboard.LARGEST_METRICS)
+    except TimeoutError as problem:
+        raise errors.Unavailable(f"no answer within {SECONDS:g} s") from problem
+    sample = request_metrics.parse(body)
+    if sample is None:
+        raise errors.Unavailable(f"port {port} has no metrics of Ray that can be read")
+    return sample
+
+
+_PART: Final = re.compile(r"[A-Za-z]+|\d+")
+
+
+def findings(document: Document) -> list[Finding]:
+    """Return what the API server would refuse."""
+    found: list[tuple[str, str]] = []
+    version = document.body.get("apiVersion")
+    if version != UPGRADE_POLICY.api_version:
+        found.append(("apiVersion", f"{version!s:.60} is not {UPGRADE_POLICY.api_version}"))
+    found += [("metadata.name", each) for each in dns_1123_subdomain_problems(document.name)[:1]]
+    try:
+        policy(document)
+    except PolicyError as problem:
+        for each in problem.problems:
+            field, _, text = each.partition(": ")
+            found.append((field, text))
+    return [
+        Finding(file=document.file, line=document.line(_place(field)), level=Level.ERROR, field=field, text=text)
+        for field, text in found
+    ]
+
+
+def advice(document: Document, services: Iterable[Document]) -> list[Finding]:
+    """Return what of a valid policy does not apply to the RayServices of these that follow it: all their traffic moves at once."""
+    followers = [each.name for each in services if _follows(each, document) and not _moves_in_steps(each)]
+    if not followers:
+        return []
+    why = f"does not apply to RayService {', '.join(sorted(followers))}: all traffic moves at once"
+    return [
+        Finding(file=document.file, line=document.line(_place(field)), level=Level.ADVICE, field=field, text=why)
+        for field in policies.unused(policy(document))
+    ]
+
+
+def _follows(service: Document, document: Document) -> bool:
+    """Return whether a RayService follows a policy: it names it, or names none and the policy is the default."""
+    name = _section(service, "metadata", "annotations").get(labels.UPGRADE_POLICY)
+    is_default = _section(document, "metadata", "annotations").get(labels.DEFAULT_POLICY) == "true"
+    places = (_section(each, "metadata").get("namespace") for each in (service, document))
+    return len(set(places)) == 1 and (name == document.name if name else is_default)
+
+
+def _moves_in_steps(service: Document) -> bool:
+    return _section(service, "spec", "upgradeStrategy").get("type") == serve_writer.INCREMENTAL
+
+
+def _section(document: Document, *path: str) -> Json:
+    """Return a section of a manifest, empty where there is none."""
+    held: Json = document.body
+    for name in path:
+        found = held.get(name)
+        held = cast("Json", found) if isinstance(found, dict) else {}
+    return held
+
+
+def policy(document: Document) -> UpgradePolicy:
+    """Return the policy of a manifest; `PolicyError` for one that cannot be meant."""
+    return upgrade_policy.read(document.name, cast("Json", document.body.get("spec")))
+
+
+def _place(field: str) -> Place:
+    return tuple(int(part) if part.isdigit() else part for part in _PART.findall(field))

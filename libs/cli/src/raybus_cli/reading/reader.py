@@ -1,4 +1,4 @@
-"""Reads a snapshot. What the caller may not read, or what is not installed, is left out and noted."""
+"""Reads a snapshot, and does dry runs at the API server. What the caller may not read, or what is not installed, is left out and noted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,13 +7,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from common import errors, labels, names
+from common.api import ray_service
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Items
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
-from common.kube.client import KubeClient
+from common.kube.client import KubeClient, Patch
 from common.kube.resources import (
     CONTROLLER_REVISION,
     EVENT,
@@ -35,7 +37,7 @@ from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.upgrade import weighted_route
-from raybus_cli.access import dashboards, problems
+from raybus_cli import session
 from raybus_cli.reading import snapshot as snapshots
 from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Quota, Snapshot
 
@@ -68,9 +70,9 @@ async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace
     try:
         body = await kube.get(resource, namespace, name)
     except errors.NotFound as problem:
-        if problems.is_not_served(problem):
+        if session.is_not_served(problem):
             raise
-        raise problems.NoSuchObject(resource, namespace, name) from problem
+        raise session.NoSuchObject(resource, namespace, name) from problem
     return msgspec.json.decode(body, type=view)
 
 
@@ -115,7 +117,7 @@ async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
     try:
         return await _read(kube, namespace, name)
     except BaseExceptionGroup as met:
-        raise problems.first(met) from met
+        raise session.first(met) from met
 
 
 async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
@@ -201,7 +203,7 @@ class _Reader:
             try:
                 body = await self._kube.get(resource, namespace or self._namespace, name)
             except errors.NotFound as problem:
-                if problems.is_not_served(problem):
+                if session.is_not_served(problem):
                     raise
                 return None
             return msgspec.json.decode(body, type=view)
@@ -239,7 +241,7 @@ class _Reader:
 
         async def ask(cluster: RayCluster) -> None:
             try:
-                head = await dashboards.reach(self._kube, cluster)
+                head = await session.reach(self._kube, cluster)
                 answer = await through.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
                 found[cluster.metadata.name] = serve_status.decode(answer)
             except errors.RaybusError as problem:
@@ -259,3 +261,28 @@ class _Reader:
         except errors.NotFound:
             self.unseen.add(f"{resource.plural}: the cluster does not serve {resource.api_version}")
         return None
+
+
+_DRY_RUN: Final = {"dryRun": "All"}
+
+
+async def create(kube: KubeClient, namespace: str, body: Body) -> RayService:
+    """Return a RayService as it would be created."""
+    return ray_service.decode(await kube.request("POST", RAY_SERVICE.path(namespace), query=_DRY_RUN, body=body))
+
+
+async def replace(kube: KubeClient, namespace: str, body: Body) -> RayService:
+    """Return a RayService as it would be replaced."""
+    path = RAY_SERVICE.path(namespace, str(body["metadata"]["name"]))
+    return ray_service.decode(await kube.request("PUT", path, query=_DRY_RUN, body=body))
+
+
+async def patch(kube: KubeClient, namespace: str, name: str, change: Patch) -> RayService:
+    """Return a RayService as it would be after a patch."""
+    return ray_service.decode(await send(kube, RAY_SERVICE, namespace, name, change))
+
+
+async def send(kube: KubeClient, resource: Resource, namespace: str, name: str, change: Patch) -> bytes:
+    """Return an object as it would be after a patch."""
+    path, headers = resource.path(namespace, name), {"Content-Type": change.content_type}
+    return await kube.request("PATCH", path, query=_DRY_RUN, body=change.body, headers=headers)

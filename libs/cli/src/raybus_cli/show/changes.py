@@ -11,8 +11,7 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.kube.client import KubeClient
 from common.kube.watch import Key, Sink, Target, Timing, Watch
-from raybus_cli.access import problems
-from raybus_cli.output import printing
+from raybus_cli import printing, session
 from raybus_cli.reading.snapshot import Regarding
 
 STARTUP_SECONDS: Final = 60.0
@@ -147,9 +146,9 @@ class Changes:
         if isinstance(problem, (errors.Unavailable, errors.Throttled)):
             self._away_until = now + STARTUP_SECONDS
             if not self._is_away:
-                printing.message(problems.line(problem), err=True)
+                printing.message(session.line(problem), err=True)
             self._is_away = True
-        elif isinstance(problem, problems.NoSuchObject) or (
+        elif isinstance(problem, session.NoSuchObject) or (
             isinstance(problem, (errors.Terminal, errors.NotFound)) and now > self._away_until
         ):
             raise self._meaning(problem) from problem

@@ -1,25 +1,109 @@
-"""`raybus get`, `raybus list`, `raybus status`: the options, the waiting, and the exit codes."""
+"""`raybus get`, `raybus list`, `raybus status`, `raybus version`: the options, the targets as for `kubectl get`, the waiting, and the exit codes."""
 
+import difflib
+import platform
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from common import durations, errors
 from common.kube.client import KubeClient
-from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import Where
-from raybus_cli.completion.names import NameArgument, TargetsArgument
-from raybus_cli.completion.places import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption
+from common.version import VERSION
+from raybus_cli import printing, session
+from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption, TargetsArgument
+from raybus_cli.kubeconfig import Where
+from raybus_cli.printing import Output, OutputOption, VersionOption
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import KINDS, Target
+from raybus_cli.reading.kinds import KINDS, Kind, Target
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import frame, rollout_wait, sources, targets, watching
+from raybus_cli.show import frame, rollout_wait, sources, watching
 from raybus_cli.show.frame import Frame
 from raybus_cli.show.rollout_status import RolloutState
 from raybus_cli.show.sources import Tables, Trees
+
+ALL: Final = "all"
+"""The category that both CRDs are in."""
+
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
+    """Tables of some kinds, or objects."""
+
+    tables: tuple[Kind, ...] = ()
+    objects: tuple[Target, ...] = ()
+
+
+def parse(arguments: Sequence[str], *, all_namespaces: bool = False, selector: str = "") -> Targets:
+    """Return what the arguments ask for; raise `InvalidSpec` with the remedy for what kubectl refuses as well."""
+    objects = _slashed(arguments) if "/" in arguments[0] else _named(arguments)
+    if not objects:
+        return Targets(tables=_kinds(arguments[0]))
+    if all_namespaces:
+        raise errors.InvalidSpec("a name and -A exclude each other: name the namespace with -n, or omit the name")
+    if selector:
+        raise errors.InvalidSpec("a name and -l exclude each other: omit the name, or the selector")
+    return Targets(objects=tuple(dict.fromkeys(objects)))
+
+
+def _slashed(arguments: Sequence[str]) -> list[Target]:
+    found: list[Target] = []
+    for text in arguments:
+        kind, slash, name = text.partition("/")
+        if not slash or not name:
+            raise errors.InvalidSpec(f"{text!r} is not KIND/NAME; write 'rayservice/NAME', or 'rayservice NAME NAME'")
+        found += [Target(each, name) for each in _kinds(kind)]
+    return found
+
+
+def _named(arguments: Sequence[str]) -> list[Target]:
+    first, *names = arguments
+    if slashed := next((each for each in names if "/" in each), None):
+        raise errors.InvalidSpec(f"{slashed!r} names its kind already: omit {first!r}, or the part before the slash")
+    return [Target(kind, name) for kind in _kinds(first) for name in names]
+
+
+def _kinds(text: str) -> tuple[Kind, ...]:
+    """Return the kinds of a list such as `rayservices,rayclusters`."""
+    return tuple(
+        dict.fromkeys(kind for part in text.split(",") for kind in ([*KINDS] if part == ALL else [_kind(part)]))
+    )
+
+
+def _kind(text: str) -> Kind:
+    found = kinds.find(text)
+    if found is None:
+        close = difflib.get_close_matches(text.casefold(), [each.singular for each in KINDS], n=1)
+        remedy = f"did you mean {close[0]!r}?" if close else "for other kinds use 'kubectl get'"
+        raise errors.InvalidSpec(f"{text!r} is neither rayservice nor raycluster; {remedy}")
+    return found
+
+
+class Version(msgspec.Struct, frozen=True):
+    """The version of raybus, and of what it runs on."""
+
+    version: str = VERSION
+    python: str = platform.python_version()
+    platform: str = sys.platform
+
+
+def version(
+    short: Annotated[bool, typer.Option("--short", help="Print the number only.")] = False,
+    output: VersionOption = Output.TEXT,
+) -> None:
+    """Print the version of raybus.
+
+    Examples:
+    $ raybus version --short
+    $ raybus version -o json
+    """
+    found = Version()
+    if output is not Output.TEXT:
+        printing.data(found, output)
+    else:
+        printing.message(found.version if short else f"raybus {VERSION} (Python {found.python}, {found.platform})")
+
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")]
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
@@ -47,7 +131,7 @@ def get(
     $ raybus get raycluster -A -l app=demo -w
     """
     try:
-        asked = targets.parse(arguments, all_namespaces=all_namespaces, selector=selector)
+        asked = parse(arguments, all_namespaces=all_namespaces, selector=selector)
     except errors.InvalidSpec as problem:
         session.fail(problem)
     place = session.where(kubeconfig, context, namespace)
@@ -132,7 +216,7 @@ def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None
         for each in objects:
             try:
                 found.append(await sources.one(kube, place.namespace, each))
-            except problems.NoSuchObject as problem:
+            except session.NoSuchObject as problem:
                 missing.append(await session.located(kube, problem))
         return frame.of_trees(found, now=session.now(), wide=output is Output.WIDE), missing
 
@@ -140,7 +224,7 @@ def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None
     if shown.items:
         _print(shown, output)
     for each in missing[:-1]:
-        printing.message(f"error: {problems.line(each)}", err=True)
+        printing.message(f"error: {session.line(each)}", err=True)
     if missing:
         session.fail(missing[-1])
 

@@ -1,4 +1,4 @@
-"""What one read shows, in each form: a picture for a terminal, a line and a document for each object."""
+"""What one read shows, in each form: a picture for a terminal, a line and a document for each object; `raybus list` has one row for each."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -9,13 +9,165 @@ from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from raybus_cli.output.printing import PIPE_WIDTH
-from raybus_cli.output.tables import Table
-from raybus_cli.reading import kinds
+from common.api.meta import ObjectMeta
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.feature_gates import BETA
+from common.ray import serve_writer
+from raybus_cli.planning import steps
+from raybus_cli.printing import PIPE_WIDTH, Column, Table, age
+from raybus_cli.reading import kinds, snapshot
 from raybus_cli.reading.kinds import Kind
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import cluster_picture, cluster_tree, listing, picture, tree
-from raybus_cli.show.listing import ClusterRow, Listing, ServiceRow
+from raybus_cli.show import phase, picture, tree
+from raybus_cli.show.tree import seconds_since
+
+_NAMESPACE: Final = (Column("namespace"),)
+_SERVICE: Final = (Column("name"), Column("phase"), Column("endpoints", 2), Column("traffic", 1), Column("age", 3))
+_SERVICE_WIDE: Final = (
+    Column("strategy", 8),
+    Column("capacity", 7),
+    Column("active", 4),
+    Column("pending", 5),
+    Column("reason", 6),
+)
+_CLUSTER: Final = (
+    Column("name"),
+    Column("desired workers", 4),
+    Column("available workers", 3),
+    Column("cpus", 6),
+    Column("memory", 7),
+    Column("gpus", 5),
+    Column("status"),
+    Column("service", 1),
+    Column("age", 2),
+)
+_CLUSTER_WIDE: Final = (Column("head pod ip", 9), Column("reason", 8))
+
+
+class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayService"):
+    """A RayService."""
+
+    namespace: str
+    name: str
+    phase: str
+    endpoints: int
+    traffic: str
+    """The active cluster's share and the pending one's, as `80/20`."""
+    age_seconds: int | None
+    strategy: str
+    capacity: str
+    active: str
+    pending: str
+    reason: str
+
+
+class ClusterRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayCluster"):
+    """A RayCluster; the columns are those of `kubectl get`."""
+
+    namespace: str
+    name: str
+    status: str
+    desired_workers: int
+    available_workers: int
+    cpus: str
+    memory: str
+    gpus: str
+    service: str
+    """The RayService that it belongs to."""
+    age_seconds: int | None
+    head_pod_ip: str
+    reason: str
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All of them."""
+
+    services: list[ServiceRow] = []
+    clusters: list[ClusterRow] = []
+
+
+def build(services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime) -> Listing:
+    """Return the rows by namespace and name, RayServices that need an action first."""
+    return Listing(
+        services=[_service(each, now=now) for each in sorted(services, key=phase.order)],
+        clusters=[_cluster(each, now=now) for each in sorted(clusters, key=lambda each: _place(each.metadata))],
+    )
+
+
+def service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: bool) -> Table:
+    """Return RayServices as a table."""
+    lines = [
+        (
+            *([each.namespace] if all_namespaces else []),
+            *(each.name, each.phase, str(each.endpoints), each.traffic, age(each.age_seconds)),
+            *((each.strategy, each.capacity, each.active or "-", each.pending or "-", each.reason) if wide else ()),
+        )
+        for each in rows
+    ]
+    return Table((*_NAMESPACE[: int(all_namespaces)], *_SERVICE, *(_SERVICE_WIDE if wide else ())), lines)
+
+
+def cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: bool) -> Table:
+    """Return RayClusters as a table."""
+    lines = [
+        (
+            *([each.namespace] if all_namespaces else []),
+            *(each.name, str(each.desired_workers), str(each.available_workers), each.cpus, each.memory, each.gpus),
+            *(each.status or "-", each.service or "-", age(each.age_seconds)),
+            *((each.head_pod_ip or "-", each.reason or "-") if wide else ()),
+        )
+        for each in rows
+    ]
+    return Table((*_NAMESPACE[: int(all_namespaces)], *_CLUSTER, *(_CLUSTER_WIDE if wide else ())), lines)
+
+
+def _service(service: RayService, *, now: datetime) -> ServiceRow:
+    meta, status = service.metadata, service.status
+    active, pending = status.active_service_status, status.pending_service_status
+    current = phase.of(service)
+    is_moving = serve_writer.is_incremental(service, BETA) and bool(pending.ray_cluster_name)
+    at_once = "100" if active.ray_cluster_name and status.num_serve_endpoints else "-"
+    return ServiceRow(
+        namespace=meta.namespace,
+        name=meta.name,
+        phase=current.phase,
+        endpoints=status.num_serve_endpoints,
+        traffic=_pair(active.traffic_routed_percent, pending.traffic_routed_percent) if is_moving else at_once,
+        age_seconds=seconds_since(meta.creation_timestamp, now),
+        strategy=steps.strategy(service),
+        capacity=_pair(active.target_capacity, pending.target_capacity) if is_moving else "-",
+        active=active.ray_cluster_name,
+        pending=pending.ray_cluster_name,
+        reason=current.reason,
+    )
+
+
+def _cluster(cluster: RayCluster, *, now: datetime) -> ClusterRow:
+    meta, status = cluster.metadata, cluster.status
+    return ClusterRow(
+        namespace=meta.namespace,
+        name=meta.name,
+        status=status.state,
+        desired_workers=status.desired_worker_replicas,
+        available_workers=status.available_worker_replicas,
+        cpus=str(status.desired_cpu),
+        memory=str(status.desired_memory),
+        gpus=str(status.desired_gpu),
+        service=snapshot.origin(cluster),
+        age_seconds=seconds_since(meta.creation_timestamp, now),
+        head_pod_ip=status.head.pod_ip,
+        reason=status.reason,
+    )
+
+
+def _pair(first: int | None, second: int | None) -> str:
+    return f"{'-' if first is None else first}/{'-' if second is None else second}"
+
+
+def _place(meta: ObjectMeta) -> tuple[str, str]:
+    return meta.namespace, meta.name
+
 
 DELETED: Final = "Deleted"
 _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
@@ -60,9 +212,9 @@ def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide
             drawn, line = picture.draw(shown, wide=wide), picture.line(shown)
             kind, state = kinds.SERVICE, tree.build(each, now=_NO_CLOCK)
         else:
-            shown = cluster_tree.build(each, now=now)
-            drawn, line = cluster_picture.draw(shown, wide=wide), cluster_picture.line(shown)
-            kind, state = kinds.CLUSTER, cluster_tree.build(each, now=_NO_CLOCK)
+            shown = tree.build_cluster(each, now=now)
+            drawn, line = picture.draw_cluster(shown, wide=wide), picture.cluster_line(shown)
+            kind, state = kinds.CLUSTER, tree.build_cluster(each, now=_NO_CLOCK)
         pictures += [Text(), drawn] if pictures else [drawn]
         items.append(
             Item(kind=kind, namespace=shown.namespace, name=shown.name, line=line, document=shown, state=state)
@@ -74,8 +226,8 @@ def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide
 
 def of_listing(found: Listing, *, wide: bool, all_namespaces: bool, before: Sequence[Item] = ()) -> Frame:
     """Return tables of all objects; one that was there `before` and is gone is an item once more, as deleted."""
-    services = listing.service_table(found.services, wide=wide, all_namespaces=all_namespaces)
-    clusters = listing.cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces)
+    services = service_table(found.services, wide=wide, all_namespaces=all_namespaces)
+    clusters = cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces)
     items = [*_items(kinds.SERVICE, found.services, services), *_items(kinds.CLUSTER, found.clusters, clusters)]
     shown: list[RenderableType] = [each for each in (services, clusters) if each.rows]
     if len(shown) > 1:
@@ -106,8 +258,8 @@ def _deleted(item: Item, *, wide: bool, all_namespaces: bool) -> Item:
     row = item.document
     if isinstance(row, ServiceRow):
         row = structs.replace(row, phase=DELETED)
-        table = listing.service_table([row], wide=wide, all_namespaces=all_namespaces)
+        table = service_table([row], wide=wide, all_namespaces=all_namespaces)
     else:
         row = structs.replace(row, status=DELETED)
-        table = listing.cluster_table([row], wide=wide, all_namespaces=all_namespaces)
+        table = cluster_table([row], wide=wide, all_namespaces=all_namespaces)
     return structs.replace(item, line=table.lines(PIPE_WIDTH)[1], document=row, state=None)

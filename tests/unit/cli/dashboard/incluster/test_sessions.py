@@ -11,7 +11,6 @@ import pytest
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from raybus_cli.access.problems import Denied
 from raybus_cli.dashboard import polling
 from raybus_cli.dashboard.board import EventFeed
 from raybus_cli.dashboard.incluster import sessions as module
@@ -19,6 +18,7 @@ from raybus_cli.dashboard.incluster.identity import Identity
 from raybus_cli.dashboard.incluster.places import Places
 from raybus_cli.dashboard.incluster.sessions import Sessions
 from raybus_cli.dashboard.polling import Connect
+from raybus_cli.session import Denied
 from support.builders.snapshots import READY, a_service
 from support.waiting import eventually
 

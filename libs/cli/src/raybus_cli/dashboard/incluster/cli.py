@@ -15,12 +15,10 @@ from common.kube import rest_config
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from common.observability import health, logging
-from raybus_cli import stopping
-from raybus_cli.access import problems, session
-from raybus_cli.access.session import USER_AGENT
-from raybus_cli.completion.places import ContextOption, KubeconfigOption
+from raybus_cli import session, waiting
+from raybus_cli.arguments import ContextOption, KubeconfigOption
 from raybus_cli.dashboard.board import EventFeed
-from raybus_cli.dashboard.incluster import events, guarded, server
+from raybus_cli.dashboard.incluster import server, sessions
 from raybus_cli.dashboard.incluster.authentication import Authentication, Proxy, SecretFile
 from raybus_cli.dashboard.incluster.identity import Identity, ProxyHeaders
 from raybus_cli.dashboard.incluster.reviews import Reviews
@@ -29,6 +27,7 @@ from raybus_cli.dashboard.incluster.sessions import Sessions
 from raybus_cli.dashboard.polling import Connect
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.run import Way
+from raybus_cli.session import USER_AGENT
 
 NAME: Final = "dashboard"
 PORT: Final = 8443
@@ -117,7 +116,7 @@ def serve(
             ),
             allows_actions=allow_actions,
             namespace=namespace,
-            events=events.way(nats, nats_credentials, os.environ, place),
+            events=sessions.way(nats, nats_credentials, os.environ, place),
         )
         if not token_review and proxy_secret_file is None:
             raise errors.InvalidSpec("--no-token-review needs --proxy-secret-file: there is no anonymous access")
@@ -131,10 +130,10 @@ def serve(
     try:
         asyncio.run(_run(choices, config))
     except BaseExceptionGroup as met:
-        problem = problems.first(met)
+        problem = session.first(met)
         if isinstance(problem, errors.RaybusError):
             session.fail(problem)
-        if not isinstance(problem, stopping.Stopped):
+        if not isinstance(problem, waiting.Stopped):
             raise
     except errors.RaybusError as problem:
         session.fail(problem)
@@ -198,7 +197,7 @@ async def _run(choices: Choices, config: RestConfig) -> None:
 
     def connect_as(identity: Identity) -> Connect:
         async def connect() -> KubeClient:
-            return guarded.client(config, identity, reviews)
+            return server.client_of(config, identity, reviews)
 
         return connect
 
@@ -217,9 +216,9 @@ async def _run(choices: Choices, config: RestConfig) -> None:
             if tls is not None and choices.certificate is not None:
                 group.create_task(_reload(tls, choices.certificate))
             group.create_task(health.serve(choices.health_port, live=_well, ready=_well))
-            group.create_task(stopping.wait())
+            group.create_task(waiting.wait())
             if choices.events is not None:
-                group.create_task(events.listener(choices.events, service.sessions).listen())
+                group.create_task(sessions.listener(choices.events, service.sessions).listen())
             typer.echo(address)
             await asyncio.Event().wait()
     finally:

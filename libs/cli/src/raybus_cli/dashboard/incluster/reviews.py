@@ -15,9 +15,9 @@ import msgspec
 from common import errors
 from common.api.opaque import Body
 from common.clock import steady
-from raybus_cli.access.problems import Denied
 from raybus_cli.dashboard.incluster.attributes import Attributes
 from raybus_cli.dashboard.incluster.identity import ANONYMOUS, UNAUTHENTICATED, Identity, Unauthenticated
+from raybus_cli.session import Denied
 
 SECONDS: Final = 10.0
 """How long an answer is used."""

@@ -1,5 +1,7 @@
 """Serves the page to many users: its files to everybody, data and actions only to an authenticated user, with this user's rights.
 
+The credentials of the request are those of this program, so this check is the only one of the user's rights.
+
 Each request for data or an action needs a header that only the page's own script sends: a browser sends it to another site only if that
 site allows it, and this one allows it to none. So the cookie of a proxy alone does not let another site act, or read.
 """
@@ -8,8 +10,8 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -17,14 +19,16 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import errors
+from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
-from raybus_cli.dashboard import feed, logs, responses
+from common.kube.rest_config import RestConfig
+from raybus_cli.dashboard import board, responses
 from raybus_cli.dashboard.acting import Actor, Request
-from raybus_cli.dashboard.feed import Feed
+from raybus_cli.dashboard.board import Feed
 from raybus_cli.dashboard.incluster import attributes
+from raybus_cli.dashboard.incluster.attributes import Attributes
 from raybus_cli.dashboard.incluster.authentication import Authentication
 from raybus_cli.dashboard.incluster.connections import HANDSHAKE_SECONDS, IDLE_SECONDS, Connections
-from raybus_cli.dashboard.incluster.guarded import Rights
 from raybus_cli.dashboard.incluster.identity import Identity, Refused, Unauthenticated
 from raybus_cli.dashboard.incluster.places import Places
 from raybus_cli.dashboard.incluster.sessions import Sessions
@@ -40,6 +44,25 @@ from raybus_cli.dashboard.responses import (
     LOGS,
     plain,
 )
+from raybus_cli.session import USER_AGENT
+
+
+class Rights(Protocol):
+    """The rights of users."""
+
+    async def require(self, identity: Identity, wanted: Attributes) -> None:
+        """Return if the user has a right; raise if not."""
+        ...
+
+
+def client_of(config: RestConfig, identity: Identity, rights: Rights) -> KubeClient:
+    """Return the client of a user."""
+
+    async def authorize(method: str, path: str, query: Mapping[str, str]) -> None:
+        await rights.require(identity, attributes.parse(method, path, query))
+
+    return KubeClient(config, user_agent=USER_AGENT, authorize=authorize)
+
 
 log = structlog.get_logger()
 
@@ -213,7 +236,7 @@ class _Pages:
             try:
                 await responses.send(response, session.board, Feed(session.board, chosen), is_over, check)
             except (Unauthenticated, Refused, errors.RaybusError) as problem:
-                await response.write(feed.event("ended", Ended(problem=str(problem))))
+                await response.write(board.event("ended", Ended(problem=str(problem))))
         return response
 
     async def act(self, request: web.Request) -> web.Response:
@@ -247,7 +270,7 @@ class _Pages:
         """Answer with the end of a log that the user may read."""
         identity = request[_IDENTITY]
         with self._requests.taken(identity.user):
-            return await logs.answer(self._service.connect(identity), request)
+            return await responses.answer(self._service.connect(identity), request)
 
     async def _may_read(self, identity: Identity, key: str) -> bool:
         namespace, _, name = key.partition("/")

@@ -1,21 +1,33 @@
 """Sessions: what one user sees of one namespace, read with this user's rights; all pages of this user and namespace share it.
 
 No session shows what another one has read. A session without a page ends after a while, or when its place is needed.
+
+With `RAYBUS_NATS_REGISTER_KEY`, as raybus's own services have it, the Pod makes a key for the NATS user `subscriber` and registers its
+public part; else a folder holds the credentials.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from common import errors
+from common.bus.access import MadeKey, Registration
 from common.clock import steady
+from common.kube.client import KubeClient
+from common.settings import Settings
 from raybus_cli.dashboard.board import Board, EventFeed, Sources
-from raybus_cli.dashboard.history import EventLog, History
+from raybus_cli.dashboard.history import EventLog, History, Listener
 from raybus_cli.dashboard.incluster.identity import Identity
 from raybus_cli.dashboard.polling import Connect, Poller
+from raybus_cli.events import connection
+from raybus_cli.events.run import FORWARD_SECONDS, Read, Way
+from raybus_cli.kubeconfig import Where
+from raybus_cli.session import USER_AGENT
 
 log = structlog.get_logger()
 
@@ -135,3 +147,27 @@ class Sessions:
 
     def _end(self, key: Key) -> None:
         self._sessions.pop(key).end()
+
+
+REGISTER: Final = "RAYBUS_NATS_REGISTER_KEY"
+
+
+def way(nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: Where) -> Way | None:
+    """Return the way to NATS, None where none is named; raise `InvalidSpec` for a setting that is wrong."""
+    if nats is None and credentials is None:
+        return None
+    if credentials is not None or not environ.get(REGISTER):
+        return Way(connection.settings(nats, credentials))
+    settings = Settings.from_environment(connection.USER, environ)
+    connect = partial(KubeClient.connect, kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    registration = Registration(settings, connect)
+    return Way(settings, FORWARD_SECONDS, MadeKey(settings, registration.announce, registration.close))
+
+
+def listener(found: Way, sessions: Sessions) -> Listener:
+    """Return what reads the events of all namespaces for all sessions."""
+
+    async def through(read: Read) -> None:
+        await read(found)
+
+    return Listener(through, None, sessions, sessions.events)

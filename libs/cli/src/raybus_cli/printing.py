@@ -1,4 +1,9 @@
-"""Prints results on standard output: one form for each `-o`, colours on a terminal only, whole lines into a pipe."""
+"""Prints results on standard output: one form for each `-o`, colours on a terminal only, whole lines into a pipe, tables as kubectl prints them.
+
+A tree's line loses its least important parts first, then the front of the name.
+
+A table that is wider than its terminal loses its least important columns first; then the widest cells are cut.
+"""
 
 import difflib
 import sys
@@ -9,7 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 import yaml
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
@@ -115,3 +121,84 @@ def age(seconds: int | None) -> str:
     if hours < 3:
         return f"{minutes}m"
     return f"{hours}h" if days < 2 else f"{days}d"
+
+
+LEAST: Final = 8
+"""Columns that a cut name keeps."""
+
+
+class FittingLine(msgspec.Struct, frozen=True):
+    """A name and what follows it, in forms from the longest to the shortest."""
+
+    name: Text
+    forms: tuple[Text, ...] = (Text(),)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        room = options.max_width
+        form = next((each for each in self.forms if self.name.cell_len + each.cell_len <= room), self.forms[-1])
+        name = _cut(self.name, max(LEAST, room - form.cell_len))
+        yield Text.assemble(name, form, no_wrap=True, overflow="ellipsis")
+
+
+def _cut(name: Text, width: int) -> Text:
+    """Return a name that keeps its end, by which pods of one group differ."""
+    plain = untrusted.plain(name.plain)
+    if cell_len(plain) <= width:
+        return name
+    return Text(f"…{set_cell_size(plain[::-1], width - 1)[::-1]}", style=name.style)
+
+
+GAP: Final = 3
+"""Blanks between two columns."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column; `rank` 0 is never dropped, and of the others the greatest is dropped first."""
+
+    heading: str
+    rank: int = 0
+    keeps_end: bool = False
+    """Whether a cell is cut in front: the tag of an image matters most."""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Columns and their rows, for `printing.show`."""
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[str]]
+
+    def lines(self, room: int) -> list[str]:
+        """Return the headings and the rows, one line each, in so many columns of a terminal."""
+        cells = [
+            [each.heading.upper() for each in self.columns],
+            *([_one_line(each) for each in row] for row in self.rows),
+        ]
+        widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+        kept = list(range(len(widths)))
+        while _length(widths, kept) > room and any(self.columns[each].rank for each in kept):
+            kept.remove(max(kept, key=lambda each: self.columns[each].rank))
+        while _length(widths, kept) > room and max(widths[each] for each in kept) > LEAST:
+            widths[max(kept, key=lambda each: widths[each])] -= 1
+        blank = " " * GAP
+        return [blank.join(self._cell(row[each], each, widths[each]) for each in kept).rstrip() for row in cells]
+
+    def _cell(self, text: str, column: int, width: int) -> str:
+        if cell_len(text) <= width:
+            return set_cell_size(text, width)
+        if self.columns[column].keeps_end:
+            return f"…{set_cell_size(text[::-1], width - 1)[::-1]}"
+        return f"{set_cell_size(text, width - 1)}…"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        for index, line in enumerate(self.lines(options.max_width)):
+            yield Text(line, style="" if index else "bold", no_wrap=True, overflow="ellipsis")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(untrusted.plain(text).split())
+
+
+def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[each] for each in kept) + GAP * (len(kept) - 1)

@@ -1,4 +1,4 @@
-"""The arguments that name objects, with their completion; an error yields no candidates."""
+"""The arguments that name objects, and the options that name a cluster and a namespace, with their completion; an error yields no candidates."""
 
 import asyncio
 import os
@@ -10,11 +10,11 @@ import typer
 from common import errors
 from common.api.meta import Items, ObjectMeta
 from common.kube.resources import NAMESPACE, Resource
-from raybus_cli.access import kubeconfig as kubeconfigs
-from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli import kubeconfig as kubeconfigs
+from raybus_cli import session
+from raybus_cli.kubeconfig import Where
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import KINDS, SERVICE
+from raybus_cli.reading.kinds import KINDS, SERVICE, Target
 
 SECONDS: Final = 2.0
 """The longest wait after a key press."""
@@ -88,4 +88,56 @@ TargetsArgument = Annotated[
 NamesArgument = Annotated[
     list[str],
     typer.Argument(parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=services),
+]
+
+
+def contexts(ctx: Any, incomplete: str) -> list[str]:
+    """Return the contexts of the kubeconfig that begin so."""
+    try:
+        found = kubeconfigs.contexts(ctx.params.get("kubeconfig"), env=os.environ)
+    except errors.RaybusError:
+        return []
+    return [each for each in found if each.startswith(incomplete)]
+
+
+def namespaces(ctx: Any, incomplete: str) -> list[str]:
+    """Return the namespaces of the cluster that begin so."""
+    return names_of(NAMESPACE, ctx.params, incomplete)
+
+
+KubeconfigOption = Annotated[
+    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config.")
+]
+ContextOption = Annotated[
+    str | None,
+    typer.Option("--context", help="Context of the kubeconfig; default: the current one.", autocompletion=contexts),
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace; default: that of the context.", autocompletion=namespaces),
+]
+RaybusNamespaceOption = Annotated[
+    str, typer.Option("--raybus-namespace", help="Namespace of raybus.", autocompletion=namespaces)
+]
+
+
+def parse(given: str) -> Target:
+    """Return the named object; a name alone is that of a RayService."""
+    typed, slash, name = given.partition("/")
+    if not slash:
+        return Target(kinds.SERVICE, given)
+    kind = kinds.find(typed)
+    if kind is None or not name:
+        raise typer.BadParameter(f"{given!r} is neither a name nor rayservice/NAME nor raycluster/NAME")
+    return Target(kind, name)
+
+
+TargetArgument = Annotated[
+    Target,
+    typer.Argument(
+        parser=parse,
+        metavar="NAME",
+        help="Name of the RayService, or raycluster/NAME.",
+        autocompletion=services,
+    ),
 ]

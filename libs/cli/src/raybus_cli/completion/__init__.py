@@ -1,1 +1,0 @@
-"""Shell completion: names of objects, and scripts for shells and kubectl."""

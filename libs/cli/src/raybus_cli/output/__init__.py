@@ -1,1 +1,0 @@
-"""How results are printed: tables and trees for people, JSON and YAML for programs."""

@@ -19,6 +19,18 @@ def test_a_service_imports_nothing_for_a_terminal_and_no_second_client(service: 
     assert imported(f"import runpy, sys\nrunpy.run_module('{service}', run_name='imported')") == set()
 
 
+def test_a_process_without_a_terminal_loads_the_systems_authorities_only_where_it_trusts_them() -> None:
+    code = """
+import os
+os.environ["SSL_CERT_DIR"] = "/mine"
+before = dict(os.environ)
+import common.headless, aiohttp.connector
+contexts = aiohttp.connector._SSL_CONTEXT_VERIFIED, aiohttp.connector._SSL_CONTEXT_UNVERIFIED
+assert [each.get_ca_certs() for each in contexts] == [[], []]
+assert dict(os.environ) == before"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_what_keeps_the_streams_imports_nothing_to_make_certificates_with() -> None:
     begin = "import sys, nats_admin.provision, common.headless"
     assert imported(f"{begin}, common.runtime.process, nats_admin.stream_keeper") == set()

@@ -29,8 +29,8 @@ def test_the_longer_nothing_changes_the_slower(quiet: float, seconds: float) -> 
     ("services", "seconds"),
     [
         pytest.param(1, 5, id="every few seconds"),
-        pytest.param(80, 5, id="as many as can be asked so often"),
-        pytest.param(400, 25, id="more share the same questions"),
+        pytest.param(25, 5, id="as many as can be asked so often"),
+        pytest.param(500, 100, id="more share the same questions"),
     ],
 )
 def test_services_at_rest_share_what_is_asked(services: int, seconds: float) -> None:

@@ -13,7 +13,7 @@ FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
 """Times that an interval passes before it grows."""
-QUESTIONS: Final = 16
+QUESTIONS: Final = 5
 """Services at rest that one replica polls in a second, all together."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 

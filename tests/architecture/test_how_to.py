@@ -35,8 +35,8 @@ def test_the_first_page_leads_to_each_how_to(page: Path) -> None:
     assert f"(how-to/{page.name})" in (ROOT / "docs" / "index.md").read_text()
 
 
-def test_the_tutorial_has_three_parts_that_begin_with_their_result() -> None:
-    assert [page.name[0] for page in PARTS] == ["1", "2", "3"]
+def test_the_tutorial_has_four_parts_that_begin_with_their_result() -> None:
+    assert [page.name[0] for page in PARTS] == ["1", "2", "3", "4"]
     overview = (ROOT / "docs" / "tutorial.md").read_text()
     for page in PARTS:
         assert page.read_text().partition("\n\n")[2].startswith("At the end of this part ")

@@ -1,4 +1,4 @@
-"""The README and the three parts of the tutorial as a new user follows them: every command is typed, in order, in one shell, in the checkout.
+"""The README and the four parts of the tutorial as a new user follows them: every command is typed, in order, in one shell, in the checkout.
 
 Left out are those that every run of the CI runs elsewhere (`support.docs.proven`). The cluster is that of all end-to-end tests, by its name. What came of each
 command goes to `build/tutorial.txt`; the tutorial shows it.
@@ -25,7 +25,7 @@ from .conftest import Rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-LIMIT: Final = 900
+LIMIT: Final = 1500
 """Seconds for all of it."""
 SHOWN: Final = ROOT / "build" / "tutorial.txt"
 MARK: Final = "\x1e"
@@ -52,17 +52,18 @@ async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, know
     assert code == 0, f"$ {shown[-1].command}\n{shown[-1].text}"
     assert [each.command for each in shown] == [each.text for each in commands]
     assert "RayService raybus-demo/greeter: new cluster" in _of(shown, "raybus plan")[0]
-    at_first, held, failing = _of(shown, "raybus get rayservice")
+    at_first, held, failing, gated = _of(shown, "raybus get rayservice")
     assert re.search(r"pending .* 25 %", held)
     assert _active(at_first) == _active(held)
     assert re.search(rf"^{_active(failing)} +active .* 100 %", failing, re.MULTILINE)
-    assert _active(held) != _active(failing) == (await observe(rig.kube)).active
+    assert _active(held) != _active(failing) == _active(gated) != (await observe(rig.kube)).active
     _expect_the_messages_of_a_failed_upgrade(shown, serving=_active(failing))
+    _expect_the_verdicts_of_gates(shown, serving=_active(gated), promoted=(await observe(rig.kube)).active)
 
 
 def _expect_the_messages_of_a_failed_upgrade(shown: list[Shown], *, serving: str) -> None:
-    completed, stalled, restored = _of(shown, "raybus status")
-    why, aborted = (" ".join(each.split()) for each in _of(shown, "raybus explain"))
+    completed, stalled, restored, *_ = _of(shown, "raybus status")
+    why, aborted, *_ = (" ".join(each.split()) for each in _of(shown, "raybus explain"))
     undone, tried = (" ".join(each.split()) for each in _of(shown, "raybus undo"))
     assert f"RayCluster {serving} serves" in completed
     assert ("greeter Stalled: " in stalled, "exit code 1" in stalled) == (True, True), stalled
@@ -72,6 +73,21 @@ def _expect_the_messages_of_a_failed_upgrade(shown: list[Shown], *, serving: str
     assert "spec.rayClusterConfig is restored from revision" in undone
     assert f"RayCluster {serving} serves" in restored
     assert "dry run: nothing is changed" in tried
+
+
+def _expect_the_verdicts_of_gates(shown: list[Shown], *, serving: str, promoted: str) -> None:
+    *_, aborted, completed = _of(shown, "raybus status")
+    *_, why = (" ".join(each.split()) for each in _of(shown, "raybus explain"))
+    *_, failed, counted = map(int, _of(shown, "grep -vc")[0].split())
+    assert f"the service stays on RayCluster {serving}" in why
+    assert re.search(r"errorRate: \d+ of \d+ requests failed", why)
+    assert "exit code 1" in aborted
+    assert 0 < failed < counted / 10
+    assert f"RayCluster {promoted} serves" in completed
+    assert "Gates at 10 %" in _of(shown, "raybus get rayservice")[-1]
+    receipt = _of(shown, "raybus history")[-1]
+    assert re.search(r"^Upgrade from .*: Promoted after", receipt, re.MULTILINE)
+    assert re.search(r"^  10 % since .*: Pass: errorRate: ", receipt, re.MULTILINE)
 
 
 async def _forget_jobs(rig: Rig) -> None:

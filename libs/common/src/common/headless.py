@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Final, cast
 
-_NO_AUTHORITIES: Final = dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR"), os.devnull)
+_NO_AUTHORITIES: Final[dict[str, str]] = dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR"), os.devnull)
 
 cast("dict[str, Any]", sys.modules).setdefault("rich", None)
 _before: Final = {name: os.environ[name] for name in _NO_AUTHORITIES if name in os.environ}

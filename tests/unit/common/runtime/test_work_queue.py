@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from common.observability.metrics import ReconcileMeter
 from common.runtime.key import Rank
-from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, WorkQueue
+from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, Workers, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -297,3 +297,39 @@ async def test_workers_of_idle_groups_take_what_had_reached_its_goal() -> None:
         await asyncio.sleep(1)
         queue.add("a1")
     assert waiting.result() == "a1"
+
+
+async def test_a_key_notifies_one_worker_and_is_left_to_another_if_that_one_is_cancelled() -> None:
+    queue, taken = a_queue(), list[str]()
+
+    async def work(name: str) -> None:
+        taken.append(f"{name} {await queue.take()}")
+
+    async with asyncio.TaskGroup() as group:
+        first, second = (group.create_task(work(name)) for name in ("first", "second"))
+        await asyncio.sleep(0)
+        queue.add("a")
+        first.cancel()
+        await asyncio.sleep(0.1)
+        assert taken == ["second a"]
+    assert second.done()
+
+
+async def test_idle_workers_wait_on_while_one_takes_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, waits = a_queue(), 0
+    wait = Workers.wait
+
+    async def counted(workers: Workers) -> None:
+        nonlocal waits
+        waits += 1
+        await wait(workers)
+
+    monkeypatch.setattr(Workers, "wait", counted)
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(queue.take()) for _ in range(50)]
+        await asyncio.sleep(0)
+        queue.add("a")
+        await asyncio.sleep(0.1)
+        assert (waits, sum(each.done() for each in workers)) == (50, 1)
+        for each in workers:
+            each.cancel()

@@ -15,7 +15,7 @@ alone (`take_of_idle_group`): one namespace, whatever its reconciles wait for, h
 
 import asyncio
 import heapq
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable
 from functools import cached_property, partial
 from typing import Final, Generic, TypeVar
@@ -57,7 +57,8 @@ class WorkQueue(Generic[K]):
         self._rank_of = rank
         self.has_steady_lane = rank is not None
         self._meter = meter
-        self._changed = asyncio.Event()
+        self._idle, self._idle_of_steady, self._idle_of_idle_groups = Workers(), Workers(), Workers()
+        """Workers without a key, by what they take."""
         self._new = _FairLane(group_of, by_size=True)
         self._known = _FairLane(group_of)
         self._steady = _FairLane(group_of)
@@ -123,10 +124,7 @@ class WorkQueue(Generic[K]):
         if key in self._busy:
             self._dirty[key] = now
             return
-        self._waiting[key], rank = now, self._rank(key)
-        lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
-        lane.put(key, rank.size)
-        self._changed.set()
+        self._put(key, since=now, is_new=is_new, is_due=is_due)
 
     def add_at(self, key: K, when: float) -> None:
         """Enqueue a key at a time of the event loop's clock, unless an earlier time is scheduled."""
@@ -140,6 +138,15 @@ class WorkQueue(Generic[K]):
         self._cancel_timer(key)
         self._failures.pop(key, None)
         self._dirty.pop(key, None)
+
+    def _put(self, key: K, *, since: float, is_new: bool = False, is_due: bool = False) -> None:
+        """Let a key wait in its lane, and notify one worker of each kind that may take it."""
+        self._waiting[key], rank = since, self._rank(key)
+        lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
+        lane.put(key, rank.size)
+        (self._idle_of_steady if lane is self._steady else self._idle).notify_one()
+        if self._group_of(key) not in self._busy_groups:
+            self._idle_of_idle_groups.notify_one()
 
     def _rank(self, key: K) -> Rank:
         try:
@@ -156,7 +163,7 @@ class WorkQueue(Generic[K]):
     async def take(self) -> K:
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while not (self._new.groups or self._known.groups):
-            await self._change()
+            await self._idle.wait()
         in_work = Counter(map(id, self._lanes.values()))
         is_knowns_turn = self._known_in_a_row < KNOWN_IN_A_ROW and in_work[id(self._known)] <= in_work[id(self._new)]
         has_waited = self._known.groups and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
@@ -170,16 +177,16 @@ class WorkQueue(Generic[K]):
             for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane.groups):
                     return self._taken(lane, self._busy_groups)
-            await self._change()
+            await self._idle_of_idle_groups.wait()
 
     async def take_steady(self) -> K:
         """Wait for a steady key, and do as `take` does."""
         while not self._steady.groups:
-            await self._change()
+            await self._idle_of_steady.wait()
         return self._taken(self._steady)
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
-        """Report a reconcile that succeeded: forget the key's failures, and notify the workers of idle groups if its group is one now."""
+        """Report a reconcile that succeeded: forget the key's failures, and notify a worker of idle groups if its group is one now."""
         self._failures.pop(key, None)
         self._meter.work.observe(self._loop.time() - self._busy.pop(key))
         del self._lanes[key]
@@ -188,11 +195,9 @@ class WorkQueue(Generic[K]):
         if self._busy_groups[group] == 0:
             del self._busy_groups[group]
             if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
-                self._changed.set()
+                self._idle_of_idle_groups.notify_one()
         if (since := self._dirty.pop(key, None)) is not None:
-            self._waiting[key], rank = since, self._rank(key)
-            (self._steady if rank.is_steady else self._known).put(key, rank.size)
-            self._changed.set()
+            self._put(key, since=since)
         if requeue_at is not None:
             self.add_at(key, requeue_at)
 
@@ -204,11 +209,6 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures
         return wait
 
-    async def _change(self) -> None:
-        """Wait until a key is added, or a group with keys that wait becomes idle."""
-        self._changed.clear()
-        await self._changed.wait()
-
     def _taken(self, lane: "_FairLane[K]", busy: Collection[Hashable] = ()) -> K:
         key, now = lane.take(busy), self._loop.time()
         self._meter.wait.observe(now - self._waiting.pop(key))
@@ -216,6 +216,31 @@ class WorkQueue(Generic[K]):
         self._busy_groups[self._group_of(key)] += 1
         self._cancel_timer(key)
         return key
+
+
+class Workers:
+    """Workers that wait for a key. Each key notifies one of them: notifying all costs more than most reconciles."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        """Wait for a notification; there may be no key any more then."""
+        notified = asyncio.get_running_loop().create_future()
+        self._waiting.append(notified)
+        try:
+            await notified
+        except asyncio.CancelledError:
+            if notified.done() and not notified.cancelled():
+                self.notify_one()  # the key is left to another worker
+            raise
+
+    def notify_one(self) -> None:
+        """Notify the worker that has waited longest, if any waits."""
+        while self._waiting:
+            if not (notified := self._waiting.popleft()).done():
+                notified.set_result(None)
+                return
 
 
 class _FairLane(Generic[K]):

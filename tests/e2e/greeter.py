@@ -59,6 +59,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Of the RayService."""
     is_head_only: bool = False
     """Whether the cluster has no workers, so that it starts sooner."""
+    workers: int = 0
+    """So many workers with one of Serve's replicas each, without an autoscaler; 0 leaves both as in the demo."""
 
 
 class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +157,11 @@ class Greeter:
                     stepSizePercent=options.step, intervalSeconds=options.interval, maxSurgePercent=options.surge
                 )
                 deployment["num_replicas"] = options.replicas
+                if options.workers:
+                    deployment.update(num_replicas=options.workers, max_replicas_per_node=1)
+                    spec["rayClusterConfig"]["enableInTreeAutoscaling"] = False
+                    numbers = dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), options.workers)
+                    spec["rayClusterConfig"]["workerGroupSpecs"][0].update(numbers)
                 chosen = {labels.UPGRADE_POLICY: options.policy} if options.policy else {}
                 if chosen or options.annotations:
                     body["metadata"]["annotations"] = {**chosen, **options.annotations}
@@ -369,10 +376,12 @@ class Greeter:
 
 
 @asynccontextmanager
-async def serving_in_steps(rig: Rig, options: Options, scripts: Path | None = None) -> AsyncGenerator[Greeter]:
+async def serving_in_steps(
+    rig: Rig, options: Options, scripts: Path | None = None, *, kind: type[Greeter] = Greeter
+) -> AsyncGenerator[Greeter]:
     """Run a service with upgrades in steps for the length of a `with` block; its requests may take as long as they like."""
     rig.need_gateway()
-    greeter = Greeter(rig, options, scripts)
+    greeter = kind(rig, options, scripts)
     async with asyncio.timeout(300):
         await greeter.start()
         await greeter.allow_long_requests()

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ prepare-third-party: setup ## what `make third-party` needs, too: cert-manager a
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
 	cd tests && ../$(PY) -m support.preparation e2e
 
+prepare-node-all: setup ## what `make e2e-all` needs, too: cert-manager and an S3 store
+	cd tests && ../$(PY) -m support.preparation e2e-all
+
 test: prepare unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
 
 unit: setup ## unit and scenario tests only
@@ -75,7 +78,7 @@ third-party: prepare-third-party ## real cert-manager and real Kueue beside rayb
 e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
 	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not policies and not ondemand"
 
-e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
+e2e-all: prepare-node-all ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
 	$(RUN)/pytest -v -s tests/e2e -m ondemand
 
 e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (20 minutes)

@@ -14,6 +14,7 @@ ALLOWED: Final = {
     "the fake sends no requests",
     "this local cluster has no gateway; the driver built has",
     "PEER and PEER_CRDS name no other operator",
+    "COLLECTOR names no collector of KubeRay",
 }
 
 

@@ -4,6 +4,7 @@ python -m support.preparation test         # what `make test` needs
 python -m support.preparation long-running # and what the long-running tests need
 python -m support.preparation third-party  # what `make test` needs, and the controllers that users run beside raybus
 python -m support.preparation e2e          # what `make test` and a node with real Ray need
+python -m support.preparation e2e-all      # and what runs beside Ray in the tests on demand
 """
 
 import asyncio
@@ -67,6 +68,12 @@ async def for_e2e(progress: Progress) -> None:
     await asyncio.to_thread(builder.ensure, NODE_IMAGES, progress=progress, files=programs.result().paths)
 
 
+async def for_e2e_all(progress: Progress) -> None:
+    """Get what the end-to-end tests on demand need, too: cert-manager and an S3 store."""
+    await for_e2e(progress)
+    await binaries.obtain(binaries.BESIDE_RAY, Settings.from_environment(), progress)
+
+
 def _debian(progress: Progress) -> None:
     debian_packages.install(PACKAGES, progress)
     prometheus.install(progress)
@@ -77,6 +84,7 @@ SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {
     "long-running": for_long_running,
     "third-party": for_third_party,
     "e2e": for_e2e,
+    "e2e-all": for_e2e_all,
 }
 
 

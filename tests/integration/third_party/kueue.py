@@ -21,10 +21,9 @@ from common.kube.resources import NAMESPACE, SECRET, SERVICE, Resource
 from localcluster import binaries, ports
 from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
+from support.servers.process import process
 from support.servers.programs import prepared
 from support.waiting import eventually_true
-
-from .conftest import process
 
 SYSTEM: Final = "kueue-system"
 WEBHOOKS: Final = "kueue-webhook-service"

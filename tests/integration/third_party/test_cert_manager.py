@@ -32,10 +32,9 @@ from localcluster.control_plane import ControlPlane
 from support import manifests
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.kuberay import certifying
+from support.servers.process import process
 from support.servers.programs import prepared
 from support.waiting import eventually_true
-
-from .conftest import process
 
 pytestmark = [pytest.mark.integration]
 

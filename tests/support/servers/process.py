@@ -1,13 +1,17 @@
 """A program that tests start, freeze and end: dead with the test process at the latest."""
 
+import asyncio
 import ctypes
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import IO, Final
 
 PR_SET_PDEATHSIG: Final = 1
+TERM_SECONDS: Final = 10.0
 _LIBC: Final = ctypes.CDLL(None)
 
 
@@ -69,3 +73,19 @@ class Process:
 def _die_with_parent() -> None:
     if sys.platform == "linux":
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def process(
+    command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None
+) -> AsyncGenerator[Process]:
+    """Run a program for the length of a block; where it ended by itself, the end of its log is printed."""
+    running = Process()
+    with log.open("wb") as out:
+        running.spawn(command, out=out, env=env)
+        try:
+            yield running
+        finally:
+            if running.has_ended:
+                sys.stdout.write(await asyncio.to_thread(log.read_text, errors="replace"))
+            await asyncio.to_thread(running.end, signal.SIGTERM, within=TERM_SECONDS)

@@ -6,7 +6,10 @@ from typing import Final
 from localcluster import binaries
 from localcluster.settings import Settings
 
-REMEDY: Final = "run `make prepare`, for long-running tests `make prepare-long-running`, for other controllers `make prepare-third-party`"
+REMEDY: Final = (
+    "run `make prepare`, for long-running tests `make prepare-long-running`, for other controllers `make prepare-third-party`, "
+    "for end-to-end tests on demand `make prepare-node-all`"
+)
 
 
 def prepared(name: str) -> Path:

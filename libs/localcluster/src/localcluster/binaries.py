@@ -27,6 +27,9 @@ KUEUE = f"kueue-{versions.KUEUE}"
 KUEUE_MANIFESTS = f"kueue-manifests-{versions.KUEUE}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS)
 """Controllers that users run beside raybus."""
+S3_STORE = f"versitygw-{versions.VERSITYGW}"
+BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
+"""What features of a RayCluster need on a real node: certificates, and a store for the history of clusters."""
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):

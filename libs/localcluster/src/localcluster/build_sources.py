@@ -209,6 +209,7 @@ PROGRAMS: dict[str, Program] = {
         Program(name=f"nats-{versions.NATS_CLI}", group="nats", main="", seconds=60),
         Program(name=f"cert-manager-{versions.CERT_MANAGER}", group="cert-manager", main=_CERT_MANAGER, seconds=100),
         Program(name=f"kueue-{versions.KUEUE}", group="kueue", main="", seconds=240),
+        Program(name=f"versitygw-{versions.VERSITYGW}", group="versitygw", main="", seconds=120),
     )
 }
 
@@ -222,6 +223,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "nats": ("github.com/nats-io/natscli", versions.NATS_CLI),
     "cert-manager": ("github.com/cert-manager/cert-manager", versions.CERT_MANAGER),
     "kueue": ("sigs.k8s.io/kueue", versions.KUEUE),
+    "versitygw": ("github.com/versity/versitygw", versions.VERSITYGW),
 }
 """Group → module and version."""
 
@@ -231,6 +233,7 @@ INSTALLED: dict[str, str] = {
     "helm": "helm.sh/helm/v4/cmd/helm",
     "nats": "github.com/nats-io/natscli/nats",
     "kueue": "sigs.k8s.io/kueue/cmd/kueue",
+    "versitygw": "github.com/versity/versitygw/cmd/versitygw",
 }
 """Groups with a usable main package of their module."""
 

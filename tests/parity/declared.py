@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from common.api.opaque import Json
+from parity import consequences
 from parity.comparable import Difference
 
 FILE: Final = Path(__file__).with_name("differences.yaml")
@@ -30,6 +31,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Matches none of these."""
     rewrite: list[tuple[str, str]] = []
     """Regular expressions and what replaces them in both values, which are then the same."""
+    cause: str = ""
+    """The difference has to follow from it (`consequences.CAUSES`)."""
 
     def declares(self, found: Difference, both: tuple[Json, Json]) -> bool:
         """Return whether a difference is declared; `both` is what KubeRay and raybus made of the round."""
@@ -43,6 +46,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not all(any(re.search(one, each) for each in _titles(both)) for one in self.beside):
             return False
         if self.without and any(re.search(self.without, each) for each in _titles(both)):
+            return False
+        if self.cause and not consequences.CAUSES[self.cause](found, *both):
             return False
         return not self.rewrite or self._is_same(found)
 

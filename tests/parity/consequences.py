@@ -1,0 +1,79 @@
+"""What follows from the cause of an intended difference, computed from both outcomes: a rule that names a cause declares nothing else."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from common import labels
+from common.api.opaque import Body, Json
+from parity.comparable import Difference
+
+
+def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
+    """Return whether a difference is one of workers that raybus alone deletes: the pods, their counts, addresses and Events."""
+    gone, follows = _gone(theirs, ours), False
+    match found.place.split("/")[1:]:
+        case ["objects", title]:
+            follows = title in gone and found.ours is None
+        case ["writes", write]:
+            follows = write.removeprefix("delete ") in gone and found.theirs is None
+        case ["events", "Normal DeletedWorkerPod"]:
+            follows = found.theirs is None
+        case ["events", "Normal MTLSCertificatesUpdated"]:
+            follows = found.theirs is None and any(map(_address, gone.values()))
+        case ["objects", title, "spec", "ipAddresses", _]:
+            named = [{*each["objects"][title]["spec"]["ipAddresses"]} for each in (theirs, ours)]
+            follows = named[1] <= named[0] and named[0] - named[1] == {*map(_address, gone.values())} - {""}
+        case ["objects", _, "status", "readyWorkerReplicas"]:
+            follows = _fewer(found) == sum(map(_is_ready, gone.values()))
+        case ["objects", _, "status", "availableWorkerReplicas"]:
+            follows = _fewer(found) == sum(_phase(pod) == "Running" for pod in gone.values())
+        case _:
+            pass
+    return bool(gone) and follows
+
+
+def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
+    """Return whether `RayClusterProvisioned` differs because KubeRay counts without a head, and without the pods that the same round creates."""
+    left = [pod for title, pod in _pods(theirs).items() if f"create {title}" not in theirs["writes"]]
+    own = [pod for pod in _pods(ours).values() if labels.NODE_TYPE in pod["metadata"].get("labels", {})]
+    has_head = any(pod["metadata"]["labels"][labels.NODE_TYPE] == labels.HEAD for pod in own)
+    return all(map(_is_ready, left)) and not (has_head and all(map(_is_ready, own)))
+
+
+CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
+    "workers that raybus alone deletes": of_deleted_pods,
+    "pods that are being replaced": of_replaced_pods,
+}
+"""What a rule may name."""
+
+
+def _gone(theirs: Json, ours: Json) -> dict[str, Body]:
+    """Return the pods, as KubeRay leaves them, that only raybus deletes."""
+    return {
+        title: pod
+        for title, pod in _pods(theirs).items()
+        if title not in ours["objects"]
+        and f"delete {title}" in ours["writes"]
+        and f"delete {title}" not in theirs["writes"]
+    }
+
+
+def _pods(outcome: Json) -> dict[str, Body]:
+    return {title: body for title, body in outcome["objects"].items() if body["kind"] == "Pod"}
+
+
+def _fewer(found: Difference) -> int:
+    return (found.theirs or 0) - (found.ours or 0)
+
+
+def _phase(pod: Body) -> str:
+    return pod.get("status", {}).get("phase", "")
+
+
+def _address(pod: Body) -> str:
+    return pod.get("status", {}).get("podIP", "")
+
+
+def _is_ready(pod: Body) -> bool:
+    conditions: list[Any] = pod.get("status", {}).get("conditions", [])
+    return _phase(pod) == "Running" and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

@@ -60,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     is_head_only: bool = False
     """Whether the cluster has no workers, so that it starts sooner."""
     workers: int = 0
-    """So many workers with one of Serve's replicas each, without an autoscaler; 0 leaves both as in the demo."""
+    """So many workers with one of Serve's replicas each; 0 leaves both as in the demo."""
 
 
 class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +159,6 @@ class Greeter:
                 deployment["num_replicas"] = options.replicas
                 if options.workers:
                     deployment.update(num_replicas=options.workers, max_replicas_per_node=1)
-                    spec["rayClusterConfig"]["enableInTreeAutoscaling"] = False
                     numbers = dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), options.workers)
                     spec["rayClusterConfig"]["workerGroupSpecs"][0].update(numbers)
                 chosen = {labels.UPGRADE_POLICY: options.policy} if options.policy else {}

@@ -52,7 +52,7 @@ prepare: setup ## build and install all that `make test` needs, with progress; q
 prepare-long-running: setup ## what `make long-running` needs, too: Helm, and the command line of NATS
 	cd tests && ../$(PY) -m support.preparation long-running
 
-prepare-third-party: setup ## what `make third-party` needs, too: cert-manager and Kueue, built from their Go modules
+prepare-third-party: setup ## what `make third-party` needs, too: cert-manager, Kueue and an S3 store, built from their Go modules
 	cd tests && ../$(PY) -m support.preparation third-party
 
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images

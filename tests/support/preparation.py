@@ -52,7 +52,7 @@ async def for_long_running(progress: Progress) -> None:
 
 
 async def for_third_party(progress: Progress) -> None:
-    """Get what the tests with other controllers need, too: cert-manager and Kueue."""
+    """Get what the tests with other controllers need, too: cert-manager, Kueue and an S3 store."""
     await for_tests(progress)
     await binaries.obtain(binaries.THIRD_PARTY, Settings.from_environment(), progress)
 

@@ -28,14 +28,7 @@ def test_other_modules_are_taken_as_they_are() -> None:
 
 
 def test_everything_that_a_cluster_asks_for_can_be_made() -> None:
-    wanted = {
-        *binaries.NODE,
-        *binaries.GATEWAY,
-        *binaries.SIMULATED_NODES,
-        *binaries.TOOLS,
-        *binaries.THIRD_PARTY,
-        *binaries.BESIDE_RAY,
-    }
+    wanted = {*binaries.NODE, *binaries.GATEWAY, *binaries.SIMULATED_NODES, *binaries.TOOLS, *binaries.THIRD_PARTY}
     assert wanted == {*build_sources.PROGRAMS, *build_sources.MANIFESTS}
 
 

@@ -25,9 +25,9 @@ CERT_MANAGER = f"cert-manager-{versions.CERT_MANAGER}"
 CERT_MANAGER_CRDS = f"cert-manager-crds-{versions.CERT_MANAGER}"
 KUEUE = f"kueue-{versions.KUEUE}"
 KUEUE_MANIFESTS = f"kueue-manifests-{versions.KUEUE}"
-THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS)
-"""Controllers that users run beside raybus."""
 S3_STORE = f"versitygw-{versions.VERSITYGW}"
+THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
+"""Programs of others that users run beside raybus."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
 """What features of a RayCluster need on a real node: certificates, and a store for the history of clusters."""
 

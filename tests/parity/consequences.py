@@ -16,8 +16,8 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
             follows = title in gone and found.ours is None
         case ["writes", write]:
             follows = write.removeprefix("delete ") in gone and found.theirs is None
-        case ["events", "Normal DeletedWorkerPod"]:
-            follows = found.theirs is None
+        case ["events", "Normal DeletedWorkerPod"]:  # a text of its own, beside those about pods that both delete
+            follows = found.ours is not None
         case ["events", "Normal MTLSCertificatesUpdated"]:
             follows = found.theirs is None and any(map(_address, gone.values()))
         case ["objects", title, "spec", "ipAddresses", _]:

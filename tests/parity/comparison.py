@@ -15,7 +15,7 @@ from parity.comparable import Difference, comparable, differences, renamed
 from service_reconciler import validation
 from service_reconciler.resources import services
 
-TRIES: Final = 20
+TRIES: Final = 100
 """How often KubeRay is asked for a choice that it makes at random."""
 
 

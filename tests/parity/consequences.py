@@ -22,7 +22,7 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
             follows = found.theirs is None and any(map(_address, gone.values()))
         case ["objects", title, "spec", "ipAddresses", _]:
             named = [{*each["objects"][title]["spec"]["ipAddresses"]} for each in (theirs, ours)]
-            follows = named[1] <= named[0] and named[0] - named[1] == {*map(_address, gone.values())} - {""}
+            follows = named[1] <= named[0] and named[0] - named[1] <= {*map(_address, gone.values())}
         case ["objects", _, "status", "readyWorkerReplicas"]:
             follows = _fewer(found) == sum(map(_is_ready, gone.values()))
         case ["objects", _, "status", "availableWorkerReplicas"]:
@@ -30,6 +30,14 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
         case _:
             pass
     return bool(gone) and follows
+
+
+def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
+    """Return whether a certificate names what KubeRay wrote too, before its last change: raybus gathers addresses for some seconds."""
+    title = found.place.split("/")[2]
+    written = f"(IPs: [{' '.join(ours['objects'][title]['spec']['ipAddresses'])}])"
+    notes: list[list[str]] = [each["events"].get("Normal MTLSCertificatesUpdated", []) for each in (theirs, ours)]
+    return all(any(written in note for note in some) for some in notes)
 
 
 def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
@@ -43,6 +51,7 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
 CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
     "workers that raybus alone deletes": of_deleted_pods,
     "pods that are being replaced": of_replaced_pods,
+    "addresses that raybus gathers": of_gathered_addresses,
 }
 """What a rule may name."""
 

@@ -68,7 +68,7 @@ def test_nothing_follows_from_a_worker_that_is_gone_on_both_sides_or_that_nobody
     assert not consequences.of_deleted_pods(found, theirs, ours)
 
 
-@pytest.mark.parametrize("addresses", [("10.0.0.1", "127.0.0.1"), ("127.0.0.1", "10.0.0.9"), ()])
+@pytest.mark.parametrize("addresses", [("127.0.0.1", "10.0.0.9"), ()])
 def test_a_certificate_lacks_the_addresses_of_the_deleted_workers_and_no_other(addresses: tuple[str, ...]) -> None:
     ours = an_outcome(writes=("delete Pod a",), addresses=addresses)
     found = Difference(f"0/objects/{CERTIFICATE}/spec/ipAddresses/00", "10.0.0.1", None)
@@ -79,6 +79,29 @@ def test_no_certificate_changes_for_workers_without_an_address() -> None:
     theirs = an_outcome(b=a_pod())
     found = Difference("0/events/Normal MTLSCertificatesUpdated", None, ["Updated"])
     assert not consequences.of_deleted_pods(found, theirs, an_outcome(writes=("delete Pod b",)))
+
+
+WRITTEN = "Updated worker certificate SANs (IPs: [10.0.0.1 127.0.0.1])"
+LATER = "Updated worker certificate SANs (IPs: [127.0.0.1])"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "follows"),
+    [
+        ([WRITTEN, LATER], [WRITTEN], True),
+        ([LATER], [WRITTEN], False),
+        ([WRITTEN, LATER], [], False),
+        ([], [WRITTEN], False),
+    ],
+)
+def test_a_certificate_may_name_what_both_wrote_and_kuberay_changed_again(
+    theirs: list[str], ours: list[str], follows: bool
+) -> None:
+    found = Difference(f"0/objects/{CERTIFICATE}/spec/ipAddresses/00", "127.0.0.1", "10.0.0.1")
+    reason = "Normal MTLSCertificatesUpdated"
+    one = {**an_outcome(), "events": {reason: theirs}}
+    other = {**an_outcome(addresses=("10.0.0.1", "127.0.0.1")), "events": {reason: ours}}
+    assert consequences.of_gathered_addresses(found, one, other) is follows
 
 
 PROVISIONED = Difference("0/objects/RayCluster c/status/conditions/RayClusterProvisioned/status", "True", "False")

@@ -28,9 +28,9 @@ from rich.table import Table
 
 from bench import report
 from bench.report import emit
-from localcluster import preflight
-from localcluster.debian_packages import missing
+from localcluster import binaries
 from localcluster.images import debian
+from localcluster.images.debian import missing
 from localcluster.progress import duration
 from support.docs import commands
 from support.manifests import ROOT
@@ -248,7 +248,7 @@ def _commit() -> str:
 
 def measure(*, until_first_answer: bool) -> Measured:
     """Run the page's commands on an empty machine."""
-    packages = {**preflight.PACKAGES, **debian.TOOLS}
+    packages = {**binaries.PACKAGES, **debian.TOOLS}
     there = sorted({*packages} - {*missing(packages)})
     cores = os.cpu_count() or 1
     found = Measured(

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from common.kube.client import KubeClient
-from localcluster import record
-from localcluster.record import Record
+from localcluster import driver
+from localcluster.driver import Record
 from localcluster.settings import Settings
 from raybus_cli.demo import demo_cluster
 from raybus_cli.demo.cluster_state import Kubectl
@@ -64,7 +64,7 @@ def known() -> Generator[Record]:
     try:
         demo_cluster.start_cluster("auto", name, None, gateway=demo_cluster.Gateway.NOW)
         demo_cluster.load_images(archives, name)
-        known = record.read(settings.layout(name))
+        known = driver.read(settings.layout(name))
         assert known is not None
         yield known
     finally:

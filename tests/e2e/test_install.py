@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from localcluster.driver import Record
 from localcluster.node import container_runtime, namespaces
-from localcluster.record import Record
 from raybus_cli.demo.cluster_state import NAMESPACE
 from raybus_cli.demo.demo_cluster import RAYBUS_IMAGES
 from support import leftovers

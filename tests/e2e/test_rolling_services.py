@@ -25,7 +25,7 @@ from common import errors, labels
 from common.api.core import Pod
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER
-from localcluster.record import Record
+from localcluster.driver import Record
 from raybus_cli.demo import demo_cluster, tally
 from raybus_cli.demo.cluster_state import NAMESPACE as SERVICE_NAMESPACE
 from raybus_cli.demo.cluster_state import RAYBUS_NAMESPACE

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from localcluster.record import Record
+from localcluster.driver import Record
 from raybus_cli.demo.cluster_state import SERVICE, observe
 from support.docs import proven
 from support.docs.commands import Command

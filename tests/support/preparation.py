@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from localcluster import binaries, debian_packages, preflight
+from localcluster import binaries
 from localcluster.errors import ClusterError
-from localcluster.images import builder
+from localcluster.images import builder, debian
 from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
 from raybus_cli.demo import demo_cluster
@@ -28,7 +28,7 @@ PROGRAMS: Final = (
     "kubectl",
     binaries.GATEWAY_CRDS,
 )
-PACKAGES: Final[debian_packages.Packages] = {
+PACKAGES: Final[debian.Packages] = {
     **browser.PACKAGES,
     "iproute2": ("ip",),
     "nftables": ("nft",),
@@ -63,7 +63,7 @@ async def for_e2e(progress: Progress) -> None:
     async with asyncio.TaskGroup() as group:
         names = [*binaries.NODE, *binaries.GATEWAY]
         programs = group.create_task(binaries.obtain(names, Settings.from_environment(), progress))
-        group.create_task(asyncio.to_thread(debian_packages.install, preflight.PACKAGES, progress))
+        group.create_task(asyncio.to_thread(debian.install, binaries.PACKAGES, progress))
         group.create_task(asyncio.to_thread(builder.ensure, E2E_IMAGES, progress=progress))
     await asyncio.to_thread(builder.ensure, NODE_IMAGES, progress=progress, files=programs.result().paths)
 
@@ -75,7 +75,7 @@ async def for_e2e_all(progress: Progress) -> None:
 
 
 def _debian(progress: Progress) -> None:
-    debian_packages.install(PACKAGES, progress)
+    debian.install(PACKAGES, progress)
     prometheus.install(progress)
 
 

@@ -14,7 +14,7 @@ from common.bus import streams
 from common.bus.nats import Bus, StreamInfo, connect
 from common.bus.session import status_of
 from common.settings import Settings
-from localcluster import ports
+from localcluster import processes
 from nats_admin.monitor import Monitor
 from support.servers.nats import NatsServer, nats_server
 from support.servers.nats_cluster import nats_cluster
@@ -32,7 +32,7 @@ async def observed(url: str, port: int = 0) -> AsyncGenerator[CollectorRegistry]
     """Observe a server for the length of a block."""
     registry = CollectorRegistry()
     async with asyncio.TaskGroup() as group:
-        observing = group.create_task(Monitor(url).run(port or ports.free(1)[0], registry))
+        observing = group.create_task(Monitor(url).run(port or processes.free(1)[0], registry))
         await eventually(lambda: registry.get_sample_value("raybus_nats_up") is not None, what="the collector")
         yield registry
         observing.cancel()
@@ -45,7 +45,7 @@ def value(registry: CollectorRegistry, name: str, labels: dict[str, str] | None 
 @asynccontextmanager
 async def single(folder: Path) -> AsyncGenerator[tuple[NatsServer, str, Bus]]:
     """Run one server without users, with an empty state stream in the account that has no name."""
-    (monitor,) = ports.free(1)
+    (monitor,) = processes.free(1)
     store = f'store_dir: "{folder / "jetstream"}", max_file_store: {LIMIT}'
     text = f'server_name: "nats"\nmax_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\njetstream {{ {store} }}\n'
     with nats_server(folder, configuration=text) as server:
@@ -86,7 +86,7 @@ async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_b
 
 
 async def test_metrics_are_served_and_readiness_names_why_there_are_none() -> None:
-    nobody, port = ports.free(2)
+    nobody, port = processes.free(2)
     async with observed(f"http://127.0.0.1:{nobody}", port), httpx.AsyncClient(trust_env=False) as client:
 
         async def has_reason() -> bool:

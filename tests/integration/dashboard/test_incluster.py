@@ -27,7 +27,7 @@ from integration.dashboard.shared import (
     user,
 )
 from integration.dashboard.test_page import named, put
-from localcluster import pki
+from localcluster import kubeconfig
 from localcluster.control_plane import ControlPlane
 from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE
@@ -345,7 +345,7 @@ async def test_pages_of_a_user_are_bounded(
 
 
 async def test_tls(pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path) -> None:
-    made = pki.create(tmp_path / "pki", addresses=["127.0.0.1"], node="n")
+    made = kubeconfig.create(tmp_path / "pki", addresses=["127.0.0.1"], node="n")
     mine = await user(kube, namespace, "ann", READ)
     files = (
         "--tls-cert-file",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import ports, processes
+from localcluster import processes
 from localcluster.api import Api
 from localcluster.control_plane import ControlPlane
 from localcluster.kubeconfig import Access
@@ -87,7 +87,7 @@ async def test_the_api_server_comes_back_with_all_objects(tmp_path: Path) -> Non
 async def test_a_port_that_another_program_took_meanwhile_is_replaced(
     program: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = ports.free
+    draw = processes.free
     draws: list[list[int]] = []
 
     def drawn(count: int) -> list[int]:
@@ -96,8 +96,8 @@ async def test_a_port_that_another_program_took_meanwhile_is_replaced(
             draws[0][program] = taken.getsockname()[1]
         return draws[-1]
 
-    monkeypatch.setattr(ports, "free", drawn)
-    with ports.listen() as taken:
+    monkeypatch.setattr(processes, "free", drawn)
+    with processes.listen() as taken:
         async with ControlPlane.started(tmp_path, kwok_nodes=1) as running, running.api() as api:
             assert await api.is_ready()
     assert len(draws) == 2

@@ -13,12 +13,11 @@ import pytest
 
 from localcluster import kubeconfig, processes
 from localcluster.api import Api
-from localcluster.driver import Request
+from localcluster.driver import Record, Request
 from localcluster.drivers.built import Built
 from localcluster.errors import ClusterError
 from localcluster.node import namespaces
 from localcluster.progress import Progress
-from localcluster.record import Record
 from localcluster.settings import Layout, Settings, is_root
 from support.servers import shell_image
 

@@ -18,7 +18,7 @@ from common.bus.nats import Bus, connect
 from common.bus.sharding import Place, Tree
 from common.kube.installation import Installation
 from common.settings import Settings
-from localcluster import ports
+from localcluster import processes
 from nats_admin import stream_keeper
 from nats_admin.disk import DiskWatch
 from nats_admin.reload import Beside
@@ -166,7 +166,7 @@ def tiny_disk(tmp_path: Path) -> Generator[Path]:
 async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_room(
     tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monitor = ports.free(1)[0]
+    monitor = processes.free(1)[0]
     configuration = (
         f'max_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\npid_file: "{tmp_path}/nats.pid"\n'
         f'jetstream {{store_dir: "{tiny_disk}/jetstream", max_file_store: 100MB}}\n'

@@ -18,7 +18,7 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import APPLY_PATCH, KubeClient, Patch
 from common.kube.resources import NAMESPACE, SECRET, SERVICE, Resource
-from localcluster import binaries, ports
+from localcluster import binaries, processes
 from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
 from support.servers.process import process
@@ -48,7 +48,7 @@ OURS: Final = ("ray.io", GROUP)
 @asynccontextmanager
 async def running(plane: ControlPlane, folder: Path, frameworks: Sequence[str]) -> AsyncGenerator[None]:
     """Run Kueue for the length of a block; `frameworks` are the kinds of jobs that it manages."""
-    port, health = ports.free(2)
+    port, health = processes.free(2)
     kube = await KubeClient.connect(kubeconfig=plane.kubeconfig, user_agent="raybus-test")
     try:
         await _install(plane, kube, port)

@@ -8,7 +8,7 @@ from typing import Final
 
 from playwright.async_api import Browser, Page, async_playwright
 
-from localcluster import debian_packages
+from localcluster.images import debian
 from support.servers.programs import REMEDY
 
 PROGRAM: Final = "chromium"
@@ -60,7 +60,7 @@ class Watched:
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Browser]:
     """Run a browser for the length of a block."""
-    lacking = debian_packages.missing(PACKAGES)
+    lacking = debian.missing(PACKAGES)
     assert not lacking, f"{', '.join(lacking)} is not installed: {REMEDY}"
     program = shutil.which(PROGRAM)
     async with async_playwright() as playwright:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from localcluster import kubeconfig, ports
+from localcluster import kubeconfig, processes
 from localcluster.kubeconfig import Access
 from raybus_cli.up import programs
 from raybus_cli.up.programs import BusAccess, Child, Options
@@ -53,7 +53,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def on_free_ports(cls, name: str) -> "Observed":
-        monitor, port = ports.free(2)
+        monitor, port = processes.free(2)
         return cls(name=name, monitor=monitor, port=port)
 
 
@@ -65,7 +65,7 @@ class Replica:
         self.name = f"{service}-{number}"
         """Also its identity, which outlives its process as that of a pod does."""
         self.fault_proxy = FaultProxy(self.name, ground.access)
-        self.port = ports.free(1)[0]
+        self.port = processes.free(1)[0]
         self._ground = ground
         self._emit = emit
         self._child: Child | None = None

@@ -13,7 +13,7 @@ from common.bus import nkeys
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings
-from localcluster import ports
+from localcluster import processes
 from localcluster.control_plane import ControlPlane
 from nats_admin import server_conf
 from nats_admin.keeper import Keeper, Place
@@ -96,7 +96,7 @@ async def kept_servers(control_plane: ControlPlane, folder: Path, *names: str) -
     """Run servers with their keepers; several form a cluster."""
     kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, "nats")
     kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-keeper")
-    clients, monitors, routes = (ports.free(len(names)) for _ in range(3))
+    clients, monitors, routes = (processes.free(len(names)) for _ in range(3))
     servers: list[KeptServer] = []
     for name, client, monitor, route in zip(names, clients, monitors, routes, strict=True):
         others = tuple(f"127.0.0.1:{port}" for port in routes)

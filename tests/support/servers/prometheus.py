@@ -14,7 +14,8 @@ import httpx
 import msgspec
 import yaml
 
-from localcluster import debian_packages, ports
+from localcluster import processes
+from localcluster.images import debian
 from localcluster.processes import bound
 from localcluster.progress import Progress
 from localcluster.settings import Settings
@@ -129,7 +130,7 @@ def install(progress: Progress) -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         work.chmod(0o755)  # apt-get downloads as a user of its own
-        debian_packages.unpack(PACKAGE, work, progress)
+        debian.unpack(PACKAGE, work, progress)
         _folder().mkdir(parents=True, exist_ok=True)
         for each in PROGRAMS:
             passing = _folder() / f".{each}.{os.getpid()}"
@@ -166,7 +167,7 @@ async def started(
     work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals | None = None
 ) -> AsyncGenerator[Prometheus]:
     """Run a server for the length of a block; by default it scrapes and judges every second."""
-    (port,) = ports.free(1)
+    (port,) = processes.free(1)
     command = [
         str(program("prometheus")),
         f"--config.file={_configured(work, jobs=jobs, rules=rules, intervals=intervals or Intervals())}",

@@ -15,7 +15,7 @@ from common import labels
 from common.kube.client import KubeClient
 from common.kube.resources import LEASE
 from common.runtime import ownership
-from localcluster import ports
+from localcluster import processes
 from localcluster.processes import bound
 from support.servers.builds import THIS, Build
 from support.servers.relayed import Secured
@@ -80,7 +80,7 @@ class Replicas:
         """Start one more."""
         self._started += 1
         name = name or f"{self._service}-{self._started}"
-        (port,) = ports.free(1)
+        (port,) = processes.free(1)
         access = self._secured.settings(self._service)
         environment = {
             **os.environ,

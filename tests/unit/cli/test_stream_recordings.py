@@ -19,9 +19,9 @@ from common.api.meta import ObjectMeta
 from common.bus.nats import Stored
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
 from common.upgrade import events as upgrade_events
-from localcluster import processes, record
+from localcluster import driver, processes
+from localcluster.driver import Record
 from localcluster.processes import ProcessId
-from localcluster.record import Record
 from raybus_cli import kubeconfig, main, session
 from raybus_cli.demo import cli as demo
 from raybus_cli.demo import view
@@ -175,7 +175,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run, "through", _through)
     monkeypatch.setattr(run, "show", _show)
     monkeypatch.setattr(demo, "_run", _receipt)
-    monkeypatch.setattr(record, "read", _known)
+    monkeypatch.setattr(driver, "read", _known)
     monkeypatch.setattr(processes, "is_alive", _is_alive)
     monkeypatch.setattr(Up, "run", _run_up)
     monkeypatch.setenv("RAYBUS_CLUSTER", "demo")

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import kubeconfig, pki
+from localcluster import kubeconfig
 from localcluster.errors import MisuseError
 from localcluster.kubeconfig import Access
 
 
 def test_keys_and_tokens_are_private_and_new_each_time(tmp_path: Path) -> None:
-    first = pki.create(tmp_path / "a", addresses=["127.0.0.1"], node="node-0")
-    second = pki.create(tmp_path / "b", addresses=["127.0.0.1"], node="node-0")
+    first = kubeconfig.create(tmp_path / "a", addresses=["127.0.0.1"], node="node-0")
+    second = kubeconfig.create(tmp_path / "b", addresses=["127.0.0.1"], node="node-0")
     assert [path.name for path in first.folder.iterdir() if path.stat().st_mode & 0o077] == []
     assert first.tokens["admin"] != second.tokens["admin"]
     ssl.create_default_context(cafile=str(first.ca)).load_cert_chain(
@@ -21,7 +21,7 @@ def test_keys_and_tokens_are_private_and_new_each_time(tmp_path: Path) -> None:
 
 
 def test_the_token_file_names_groups_as_the_api_server_reads_them(tmp_path: Path) -> None:
-    made = pki.create(tmp_path, addresses=[], node="node-0")
+    made = kubeconfig.create(tmp_path, addresses=[], node="node-0")
     lines = made.token_file.read_text().splitlines()
     assert f'{made.tokens["admin"]},admin,admin,"system:masters"' in lines
     assert f'{made.tokens["node"]},system:node:node-0,system:node:node-0,"system:nodes"' in lines

@@ -6,7 +6,7 @@ import ssl
 import httpx
 import pytest
 
-from localcluster import pki
+from localcluster import kubeconfig
 from localcluster.api import Api
 from localcluster.kubeconfig import Access
 
@@ -19,7 +19,7 @@ def test_a_connection_that_breaks_anywhere_is_no_answer(
         raise problem
 
     monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", broken)
-    created = pki.create(tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="node")
+    created = kubeconfig.create(tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="node")
     access = Access(server="https://127.0.0.1:1", ca=created.ca.read_bytes(), token="token")
 
     async def answers() -> tuple[bool, object]:

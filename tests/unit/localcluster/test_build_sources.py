@@ -1,6 +1,6 @@
 """What is built, and from which modules."""
 
-from localcluster import binaries, build_sources, versions
+from localcluster import binaries, build_sources, settings
 
 _UPSTREAM = """
 require (
@@ -14,7 +14,7 @@ require (
 
 def test_staging_modules_are_replaced_by_their_released_versions_and_no_others() -> None:
     text = build_sources.module_file("kubernetes", _UPSTREAM)
-    staged = versions.KUBERNETES.replace("1.", "v0.", 1)
+    staged = settings.KUBERNETES.replace("1.", "v0.", 1)
     replaced = [line for line in text.splitlines() if line.startswith("replace")]
     assert replaced == [
         f"replace k8s.io/api => k8s.io/api {staged}",
@@ -24,7 +24,7 @@ def test_staging_modules_are_replaced_by_their_released_versions_and_no_others()
 
 def test_other_modules_are_taken_as_they_are() -> None:
     assert "replace" not in build_sources.module_file("etcd", _UPSTREAM)
-    assert f"require go.etcd.io/etcd/server/v3 v{versions.ETCD}" in build_sources.module_file("etcd", _UPSTREAM)
+    assert f"require go.etcd.io/etcd/server/v3 v{settings.ETCD}" in build_sources.module_file("etcd", _UPSTREAM)
 
 
 def test_everything_that_a_cluster_asks_for_can_be_made() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import debian_packages
 from localcluster.errors import ClusterError
+from localcluster.images import debian
 from localcluster.progress import Progress
 
 AptGet = Callable[[str], None]
@@ -20,7 +20,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AptGet:
     """Return the search path with a script as apt-get, which logs to the file `$log`."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(debian_packages, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(debian, "_RETRY_SECONDS", 0.01)
 
     def write(script: str) -> None:
         program = tmp_path / "bin" / "apt-get"
@@ -32,7 +32,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AptGet:
 
 
 def install() -> None:
-    debian_packages.install({"tool-deb": ("no-such-tool",)}, Progress.silent())
+    debian.install({"tool-deb": ("no-such-tool",)}, Progress.silent())
 
 
 def test_two_runs_at_once_install_one_after_the_other(tmp_path: Path, apt_get: AptGet) -> None:
@@ -77,6 +77,6 @@ def test_what_is_there_needs_no_apt_get(monkeypatch: pytest.MonkeyPatch) -> None
         return None if name == "apt-get" else f"/bin/{name}"
 
     monkeypatch.setattr(shutil, "which", which)
-    debian_packages.install({"shell": ("sh",)}, Progress.silent())
+    debian.install({"shell": ("sh",)}, Progress.silent())
     with pytest.raises(ClusterError, match=r"^install other with this system's package manager, then try again$"):
-        debian_packages.install({"other": ("/no/such/file",)}, Progress.silent())
+        debian.install({"other": ("/no/such/file",)}, Progress.silent())

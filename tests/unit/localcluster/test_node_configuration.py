@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster import components, debian_packages, preflight
+from localcluster import binaries, components
 from localcluster.binaries import Binaries
 from localcluster.components import Place, Ports
 from localcluster.errors import ClusterError, MisuseError
+from localcluster.images import debian
+from localcluster.kubeconfig import Pki
 from localcluster.node import container_runtime, kubelet, manifests
-from localcluster.pki import Pki
 
 
 def _place(*, node: bool = True) -> Place:
@@ -63,13 +64,13 @@ def test_the_gateway_runs_local_images_only() -> None:
 
 def test_too_little_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"GiB free, .* need 1000000 GiB: free some") as caught:
-        preflight.check_disk(tmp_path / "not" / "yet", 1_000_000, "images")
+        binaries.check_disk(tmp_path / "not" / "yet", 1_000_000, "images")
     assert "\n" not in str(caught.value)
 
 
 def test_a_package_is_missing_when_none_of_its_programs_is_there() -> None:
     packages = {"shell": ("no-such-program", "sh"), "other": ("no-such-program", "/no/such/file")}
-    assert debian_packages.missing(packages) == ["other"]
+    assert debian.missing(packages) == ["other"]
 
 
 def test_what_is_no_image_archive_is_refused(tmp_path: Path) -> None:

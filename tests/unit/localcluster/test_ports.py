@@ -2,18 +2,18 @@
 
 import pytest
 
-from localcluster import ports
+from localcluster import processes
 
 
 def test_drawn_ports_are_different_and_below_those_of_connections_and_nodes() -> None:
-    drawn = ports.free(50)
+    drawn = processes.free(50)
     assert len(set(drawn)) == 50
     assert all(10_000 <= port < 30_000 for port in drawn)
 
 
 def test_a_port_in_use_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ports.listen() as taken:
+    with processes.listen() as taken:
         used = taken.getsockname()[1]
-        monkeypatch.setattr(ports, "_CHOICE", range(used, used + 1))
+        monkeypatch.setattr(processes, "_CHOICE", range(used, used + 1))
         with pytest.raises(OSError, match="fewer than 1 of the ports"):
-            ports.free(1)
+            processes.free(1)

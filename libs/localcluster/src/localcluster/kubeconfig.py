@@ -1,14 +1,188 @@
-"""Writes the kubeconfigs of a cluster, and reads one that the user named."""
+"""The certificates, keys and tokens of one cluster, new and random for each run, readable by their owner alone; and the kubeconfigs with them.
+
+One CA signs the API server, the kubelet and the API server's own client certificate towards the kubelet. People and
+components authenticate by tokens with their real user and group names, so that RBAC decides about them.
+"""
 
 import base64
+import datetime
+import ipaddress
+import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from localcluster.errors import MisuseError
-from localcluster.pki import write_private
+
+MASTERS = "system:masters"
+
+_LIFETIME = datetime.timedelta(days=365)
+_CLOCK_SKEW = datetime.timedelta(hours=1)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """The identity that a token stands for."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+IDENTITIES: dict[str, Identity] = {
+    "admin": Identity(user="admin", groups=(MASTERS,)),
+    # One account for all controllers, as `--use-service-account-credentials=false` means it: saves seconds at start.
+    "controller-manager": Identity(user="system:kube-controller-manager", groups=(MASTERS,)),
+    "scheduler": Identity(user="system:kube-scheduler"),
+    "proxy": Identity(user="system:kube-proxy"),
+    "coredns": Identity(user="system:coredns"),
+    "kwok": Identity(user="kwok", groups=(MASTERS,)),
+    "envoy-gateway": Identity(user="envoy-gateway", groups=(MASTERS,)),
+}
+
+
+class Pki(msgspec.Struct, frozen=True, kw_only=True):
+    """The folder of the files, and the tokens by component."""
+
+    folder: Path
+    tokens: dict[str, str]
+
+    @property
+    def ca(self) -> Path:
+        """The CA certificate that all clients trust."""
+        return self.folder / "ca.crt"
+
+    @property
+    def token_file(self) -> Path:
+        """`--token-auth-file` of the API server."""
+        return self.folder / "tokens.csv"
+
+    @property
+    def public_key(self) -> Path:
+        """The key that verifies ServiceAccount tokens."""
+        return self.folder / "service-accounts.pub"
+
+    def certificate(self, name: str) -> Path:
+        """Return the certificate of `apiserver`, `kubelet` or `apiserver-to-kubelet`."""
+        return self.folder / f"{name}.crt"
+
+    def key(self, name: str) -> Path:
+        """Return the private key that belongs to `certificate(name)`, or the ServiceAccount key `service-accounts`."""
+        return self.folder / f"{name}.key"
+
+
+def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
+    """Write a new CA, the certificates it signs and the tokens into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    authority = _Authority(datetime.datetime.now(datetime.UTC))  # noqa: TID251 - the edge: certificates start at the wall clock's now
+    pki = Pki(folder=folder, tokens={name: secrets.token_hex(24) for name in [*IDENTITIES, "node"]})
+    write_private(pki.ca, authority.certificate.public_bytes(serialization.Encoding.PEM))
+    names = [
+        *("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
+        "kubernetes.default.svc.cluster.local",
+    ]
+    authority.issue(pki, "apiserver", subject=("kube-apiserver", None), alternatives=[*names, *addresses])
+    authority.issue(pki, "kubelet", subject=(f"system:node:{node}", "system:nodes"), alternatives=[node, *addresses])
+    authority.issue(pki, "apiserver-to-kubelet", subject=("kube-apiserver-kubelet-client", MASTERS), alternatives=[])
+    signing = ec.generate_private_key(ec.SECP256R1())
+    write_private(pki.key("service-accounts"), _private_pem(signing))
+    public = signing.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    write_private(pki.public_key, public)
+    identities = {**IDENTITIES, "node": Identity(user=f"system:node:{node}", groups=("system:nodes",))}
+    lines = [
+        f'{pki.tokens[name]},{identity.user},{identity.user},"{",".join(identity.groups)}"'
+        for name, identity in identities.items()
+    ]
+    write_private(pki.token_file, ("\n".join(lines) + "\n").encode())
+    return pki
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, also while it is being written."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
+class _Authority:
+    """The CA of one cluster; its key never leaves memory."""
+
+    def __init__(self, now: datetime.datetime) -> None:
+        self._now = now
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "raybus local cluster")])
+        public = self._key.public_key()
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        self.certificate = (
+            self._builder(self._name, public)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def issue(self, pki: Pki, name: str, *, subject: tuple[str, str | None], alternatives: Sequence[str]) -> None:
+        """Sign a certificate for servers and clients alike, and write it with its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        common_name, organization = subject
+        attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+        if organization is not None:
+            attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = (
+            self._builder(x509.Name(attributes), key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage, critical=False)
+            .add_extension(authority_key, critical=False)
+        )
+        if alternatives:
+            names = x509.SubjectAlternativeName([_general_name(value) for value in alternatives])
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        write_private(pki.certificate(name), certificate.public_bytes(serialization.Encoding.PEM))
+        write_private(pki.key(name), _private_pem(key))
+
+    def _builder(self, subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(self._now - _CLOCK_SKEW)
+            .not_valid_after(self._now + _LIFETIME)
+        )
+
+
+def _general_name(value: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(value))
+    except ValueError:
+        return x509.DNSName(value)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ import pytest
 
 from localcluster.errors import ClusterError
 from localcluster.images import builder
+from localcluster.images.archive import TIMESTAMP
 from localcluster.images.builder import ImageArchive
-from localcluster.images.layer import TIMESTAMP
 from localcluster.progress import Progress
 
 pytestmark = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.images import archive, builder
+from localcluster.images.archive import TIMESTAMP
 from localcluster.images.builder import ImageArchive
-from localcluster.images.layer import TIMESTAMP
 from localcluster.progress import Progress
 from support.manifests import ROOT
 

@@ -14,26 +14,26 @@ from common import errors
 from common.kube import rest_config
 from common.kube.client import KubeClient
 from common.kube.resources import POD
-from localcluster import kubeconfig, pki
+from localcluster import kubeconfig
 from support.servers.loopback import served
 
 POD_ENVIRONMENT = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> pki.Pki:
-    return pki.create(tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="n")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> kubeconfig.Pki:
+    return kubeconfig.create(tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="n")
 
 
 @pytest.fixture
-def account(tmp_path: Path, certificates: pki.Pki) -> Path:
+def account(tmp_path: Path, certificates: kubeconfig.Pki) -> Path:
     (tmp_path / "ca.crt").write_bytes(certificates.ca.read_bytes())
     (tmp_path / "token").write_text("one\n")
     return tmp_path
 
 
 def written(
-    path: Path, certificates: pki.Pki, *, user: dict[str, Any], server: str = "https://h:1", **cluster: Any
+    path: Path, certificates: kubeconfig.Pki, *, user: dict[str, Any], server: str = "https://h:1", **cluster: Any
 ) -> Path:
     access = kubeconfig.Access(server=server, ca=certificates.ca.read_bytes(), token="t")
     document = kubeconfig.build("c", access)
@@ -67,7 +67,7 @@ async def test_outside_of_a_pod_a_kubeconfig_must_be_named(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("is_in_files", [False, True], ids=["as data", "in files"])
 async def test_a_client_certificate_is_shown_to_the_server(
-    tmp_path: Path, certificates: pki.Pki, is_in_files: bool
+    tmp_path: Path, certificates: kubeconfig.Pki, is_in_files: bool
 ) -> None:
     pair = (certificates.certificate("kubelet"), certificates.key("kubelet"))
     user: dict[str, Any]
@@ -108,7 +108,11 @@ async def test_a_client_certificate_is_shown_to_the_server(
     ],
 )
 async def test_a_kubeconfig_defines_the_authorization(
-    tmp_path: Path, certificates: pki.Pki, user: dict[str, Any], cluster: dict[str, Any], authorization: str | None
+    tmp_path: Path,
+    certificates: kubeconfig.Pki,
+    user: dict[str, Any],
+    cluster: dict[str, Any],
+    authorization: str | None,
 ) -> None:
     if "exec" in user:
         plugin = tmp_path / "plugin"
@@ -123,7 +127,7 @@ async def test_a_kubeconfig_defines_the_authorization(
     assert config.tls.check_hostname is not cluster.get("insecure-skip-tls-verify", False)
 
 
-async def test_the_library_reads_the_other_fields_of_a_kubeconfig(tmp_path: Path, certificates: pki.Pki) -> None:
+async def test_the_library_reads_the_other_fields_of_a_kubeconfig(tmp_path: Path, certificates: kubeconfig.Pki) -> None:
     file = written(
         tmp_path / "config", certificates, user={"token": "t"}, **{"tls-server-name": "n", "proxy-url": "http://p:3"}
     )
@@ -131,7 +135,7 @@ async def test_the_library_reads_the_other_fields_of_a_kubeconfig(tmp_path: Path
     assert (config.server_name, config.proxy, await config.authorization()) == ("n", "http://p:3", "Bearer t")
 
 
-async def test_an_unknown_context_is_named(tmp_path: Path, certificates: pki.Pki) -> None:
+async def test_an_unknown_context_is_named(tmp_path: Path, certificates: kubeconfig.Pki) -> None:
     file = written(tmp_path / "config", certificates, user={"token": "t"})
     with pytest.raises(errors.InvalidSpec, match=r"cannot read kubeconfig .*object with name other in"):
         await rest_config.load(kubeconfig=file, context="other")
@@ -139,7 +143,7 @@ async def test_an_unknown_context_is_named(tmp_path: Path, certificates: pki.Pki
 
 @pytest.mark.parametrize("service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"])
 def test_a_service_with_a_token_does_not_import_the_library(
-    tmp_path: Path, certificates: pki.Pki, service: str
+    tmp_path: Path, certificates: kubeconfig.Pki, service: str
 ) -> None:
     file = written(tmp_path / "config", certificates, user={"token": "t"})
     code = (

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.errors import ClusterError
-from localcluster.images.context import BuildContext
 from localcluster.images.dockerfile import Copy
+from localcluster.images.plan import BuildContext
 
 _COPY = Copy(line=3, origin="", sources=("src",), target="/")
 _BINARY = Copy(line=4, origin="binaries", sources=("/tool",), target="/")

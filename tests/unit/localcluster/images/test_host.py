@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.images import host
+from localcluster.images import sandbox
 
 
 @pytest.mark.parametrize(
@@ -19,16 +19,16 @@ from localcluster.images import host
     ],
 )
 def test_the_mirror_is_the_mirror_of_apt(sources: str, mirror: str) -> None:
-    assert host.find_mirror(sources) == mirror
+    assert sandbox.find_mirror(sources) == mirror
 
 
 def test_security_updates_come_from_the_same_mirror() -> None:
-    assert "deb http://m.test/debian-security bookworm-security main" in host.sources_list("http://m.test/debian")
+    assert "deb http://m.test/debian-security bookworm-security main" in sandbox.sources_list("http://m.test/debian")
 
 
 def test_a_snapshot_has_its_security_updates_at_the_same_time() -> None:
-    sources = host.sources_list(
-        host.snapshot({"RAYBUS_DEBIAN_MIRROR": "http://s.test/archive/debian/20261101T000000Z/"})
+    sources = sandbox.sources_list(
+        sandbox.snapshot({"RAYBUS_DEBIAN_MIRROR": "http://s.test/archive/debian/20261101T000000Z/"})
     )
 
     assert "deb http://s.test/archive/debian/20261101T000000Z bookworm main" in sources
@@ -38,7 +38,7 @@ def test_a_snapshot_has_its_security_updates_at_the_same_time() -> None:
 def test_only_what_leads_to_packages_is_passed_on() -> None:
     given = {"PIP_INDEX_URL": "u", "https_proxy": "p", "PIP_TARGET": "/x", "HOME": "/root", "UV_CACHE_DIR": "/c"}
 
-    passed = host.passed_environment(given, has_bundle=True)
+    passed = sandbox.passed_environment(given, has_bundle=True)
 
     assert (passed["PIP_INDEX_URL"], passed["https_proxy"]) == ("u", "p")
     assert passed["SSL_CERT_FILE"] == passed["PIP_CERT"] == "/run/build/ca.crt"
@@ -46,4 +46,4 @@ def test_only_what_leads_to_packages_is_passed_on() -> None:
 
 
 def test_folders_of_wheels_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
-    assert host.find_links(f"{tmp_path} /does/not/exist https://w.test/") == (str(tmp_path), "https://w.test/")
+    assert sandbox.find_links(f"{tmp_path} /does/not/exist https://w.test/") == (str(tmp_path), "https://w.test/")

@@ -9,7 +9,7 @@ from py_compile import PycInvalidationMode
 import pytest
 
 from localcluster.errors import ClusterError
-from localcluster.images import layer
+from localcluster.images import archive
 
 
 def _tree(folder: Path, *, time: int) -> Path:
@@ -23,8 +23,8 @@ def _tree(folder: Path, *, time: int) -> Path:
 
 
 def test_times_and_order_of_creation_leave_no_trace(tmp_path: Path) -> None:
-    first = layer.write_tar(_tree(tmp_path / "1", time=1_000_000_000), tmp_path / "1.tar")
-    second = layer.write_tar(_tree(tmp_path / "2", time=1_100_000_000), tmp_path / "2.tar")
+    first = archive.write_tar(_tree(tmp_path / "1", time=1_000_000_000), tmp_path / "1.tar")
+    second = archive.write_tar(_tree(tmp_path / "2", time=1_100_000_000), tmp_path / "2.tar")
 
     assert first == second
     assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
@@ -36,14 +36,14 @@ def test_a_compiled_file_may_not_hold_the_time_of_its_source(tmp_path: Path) -> 
     compiled = tmp_path / "tree" / "module.pyc"
 
     py_compile.compile(str(source), str(compiled), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
-    layer.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
+    archive.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
     py_compile.compile(str(source), str(compiled), invalidation_mode=PycInvalidationMode.TIMESTAMP)
     with pytest.raises(ClusterError, match=r"/module\.pyc holds the time of its source"):
-        layer.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
+        archive.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
 
 
 def test_links_stay_links(tmp_path: Path) -> None:
-    layer.write_tar(_tree(tmp_path / "tree", time=0), tmp_path / "layer.tar")
+    archive.write_tar(_tree(tmp_path / "tree", time=0), tmp_path / "layer.tar")
 
     with tarfile.open(tmp_path / "layer.tar") as tar:
         kinds = {member.name: (member.type, member.linkname) for member in tar}

@@ -9,9 +9,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from localcluster.images import provenance, sbom
+from localcluster.images import release, sbom
 from localcluster.images.builder import ImageArchive
-from localcluster.images.provenance import Source
+from localcluster.images.release import Source
 from localcluster.images.store import OWN_BUILDER, Origin
 
 DIGEST: Final = {"type": "string", "pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$"}
@@ -115,9 +115,9 @@ def stated(checkout: Path, tmp_path: Path, origin: Origin) -> dict[str, Any]:
         origin=origin,
         built=True,
     )
-    source = provenance.read_source(checkout)
+    source = release.read_source(checkout)
     assert source
-    path = provenance.beside(image, source, checkout, {"server": tmp_path / "server"})
+    path = release.beside(image, source, checkout, {"server": tmp_path / "server"})
     found = msgspec.json.decode(path.read_bytes())
     jsonschema.validate(found, STATEMENT)
     return found
@@ -159,9 +159,9 @@ def test_it_names_the_mirror_that_the_user_chose(checkout: Path, tmp_path: Path)
 def test_the_same_image_gives_the_same_bytes(checkout: Path, tmp_path: Path) -> None:
     origin = Origin(builder=OWN_BUILDER, bases={})
     stated(checkout, tmp_path, origin)
-    first = (tmp_path / provenance.FILE).read_bytes()
+    first = (tmp_path / release.FILE).read_bytes()
     stated(checkout, tmp_path, origin)
-    assert (tmp_path / provenance.FILE).read_bytes() == first
+    assert (tmp_path / release.FILE).read_bytes() == first
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,11 @@ def test_the_same_image_gives_the_same_bytes(checkout: Path, tmp_path: Path) -> 
 def test_only_a_public_place_of_the_source_is_named(checkout: Path, remote: str, uri: str) -> None:
     git(checkout, "remote", "add", "origin", remote)
 
-    assert provenance.read_source(checkout) == Source(commit=git(checkout, "rev-parse", "HEAD"), uri=uri)
+    assert release.read_source(checkout) == Source(commit=git(checkout, "rev-parse", "HEAD"), uri=uri)
 
 
 def test_a_checkout_that_differs_from_its_commit_has_no_source(checkout: Path, tmp_path: Path) -> None:
     (checkout / "folder/new").write_text("not committed")
 
-    assert provenance.read_source(checkout) is None
-    assert provenance.read_source(tmp_path) is None
+    assert release.read_source(checkout) is None
+    assert release.read_source(tmp_path) is None

@@ -174,19 +174,19 @@ def _manifests() -> Path:
 
 def _has_gateway(name: str | None) -> bool:
     """Return whether the local cluster has a GatewayClass."""
-    from localcluster import record  # noqa: PLC0415  (only a local cluster has a record)
+    from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
     from localcluster.settings import Settings  # noqa: PLC0415  (as above)
 
-    known = record.read(Settings.from_environment().layout(name))
+    known = driver.read(Settings.from_environment().layout(name))
     return known is not None and known.gateway
 
 
 def _kubectl(name: str | None) -> Path:
     """Return the local cluster's own kubectl, or the one on the PATH."""
-    from localcluster import record  # noqa: PLC0415  (only a local cluster has a record)
+    from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
     from localcluster.settings import Settings  # noqa: PLC0415  (as above)
 
-    known = record.read(Settings.from_environment().layout(name))
+    known = driver.read(Settings.from_environment().layout(name))
     own = None if known is None else known.binaries.get("kubectl")
     found = own or shutil.which("kubectl")
     if found is None:

@@ -27,7 +27,7 @@ from common.bus.access import Keys, MadeKey, Registration
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings
-from localcluster import ports
+from localcluster import processes
 from localcluster.processes import end_child
 from raybus_cli.kubeconfig import Where
 from raybus_cli.session import USER_AGENT
@@ -121,7 +121,7 @@ class Forwarding:
             raise errors.InvalidSpec(
                 "kubectl is needed to reach the cluster's NATS: install it, or name --nats and --nats-credentials"
             )
-        (self.port,) = ports.free(1)
+        (self.port,) = processes.free(1)
         self.problem = ""
         """The last error output of kubectl."""
         context = [] if place.context is None else ["--context", place.context]

@@ -4,8 +4,7 @@ from localcluster import driver
 from localcluster.driver import Driver, DriverName
 from localcluster.drivers.built import Built
 from localcluster.drivers.docker import K3s, Kind
-from localcluster.drivers.existing import Existing
-from localcluster.drivers.loopback import Loopback
+from localcluster.drivers.loopback import Existing, Loopback
 from localcluster.errors import MisuseError
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import msgspec
 from typing_extensions import override
 
-from localcluster import binaries, debian_packages, kubeconfig, preflight, record, settings
+from localcluster import binaries, driver, kubeconfig, settings
 from localcluster.api import Api
 from localcluster.binaries import Binaries
-from localcluster.driver import Command, Driver, Request
+from localcluster.driver import Command, Driver, Record, Request
 from localcluster.errors import ClusterError
-from localcluster.images import builder
-from localcluster.node import container_runtime, gateway, namespaces, startup
+from localcluster.images import builder, debian
+from localcluster.node import container_runtime, manifests, namespaces, startup
 from localcluster.node.namespaces import Namespaces
 from localcluster.progress import Progress
-from localcluster.record import Record
 from localcluster.settings import Layout
 
 _GATEWAY_IMAGES = ("envoy", "envoy-gateway")
@@ -31,8 +30,8 @@ class Built(Driver):
         running = await _running(request)
         if running is not None:
             return await _with_gateway(running, request, progress)
-        preflight.check(request.layout.state)
-        await asyncio.to_thread(debian_packages.install, preflight.PACKAGES, progress)
+        binaries.check(request.layout.state)
+        await asyncio.to_thread(debian.install, binaries.PACKAGES, progress)
         programs = await binaries.obtain(_programs(request), request.settings, progress)
         images = await _image_files(request, programs, progress)
         await self.down(request.layout, Progress.silent(), purge=False)
@@ -77,9 +76,9 @@ async def _with_gateway(known: Record, request: Request, progress: Progress) -> 
     programs = Binaries(paths={**known.binaries, **obtained.paths})
     async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
         with progress.step("starting Envoy Gateway", estimate=12):
-            await gateway.start(api, node, programs, request.layout)
+            await manifests.start(api, node, programs, request.layout)
     extended = msgspec.structs.replace(known, gateway=True, binaries=programs.paths)
-    record.write(request.layout, extended)
+    driver.write(request.layout, extended)
     return extended
 
 
@@ -105,7 +104,7 @@ def _node(name: str) -> Namespaces:
 
 
 async def _running(request: Request) -> Record | None:
-    known = record.read(request.layout)
+    known = driver.read(request.layout)
     if known is None or namespaces.find(request.layout.name) is None:
         return None
     async with Api(kubeconfig.read_access(known.kubeconfig)) as api:

@@ -7,16 +7,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from localcluster import kubeconfig, pki, processes, record, versions
-from localcluster.driver import Command, Driver, DriverName, Request, need_docker
+from localcluster import driver, kubeconfig, processes, settings
+from localcluster.driver import Command, Driver, DriverName, Record, Request, need_docker
 from localcluster.errors import ClusterError
 from localcluster.node import container_runtime
 from localcluster.progress import Progress
-from localcluster.record import Record
 from localcluster.settings import Layout
 
-_K3S_IMAGE = f"rancher/k3s:v{versions.KUBERNETES}-k3s1"
-_KIND_IMAGE = f"kindest/node:v{versions.KUBERNETES}"
+_K3S_IMAGE = f"rancher/k3s:v{settings.KUBERNETES}-k3s1"
+_KIND_IMAGE = f"kindest/node:v{settings.KUBERNETES}"
 
 
 class Kind(Driver):
@@ -72,13 +71,13 @@ class K3s(Driver):
         """Start the container, unless it runs."""
         layout = request.layout
         await need_docker(DriverName.K3S)
-        known = record.read(layout)
+        known = driver.read(layout)
         if known is not None and (await processes.run(["docker", "inspect", layout.name])).code == 0:
             return known
         with progress.step("starting K3s", estimate=40):
             text = _start(layout.name)
         layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pki.write_private(layout.kubeconfig, text.encode())
+        kubeconfig.write_private(layout.kubeconfig, text.encode())
         return await _recorded(request, DriverName.K3S)
 
     @override
@@ -116,7 +115,7 @@ def _start(name: str) -> str:
     return str(container.config_yaml())
 
 
-async def _recorded(request: Request, driver: DriverName) -> Record:
+async def _recorded(request: Request, chosen: DriverName) -> Record:
     """Apply our CRDs to a cluster that others made, and note how it is reached; kubectl knows every way of authentication."""
     layout = request.layout
     if request.crds is not None:
@@ -124,12 +123,12 @@ async def _recorded(request: Request, driver: DriverName) -> Record:
         await processes.must("applying the CRDs", [*argv, str(request.crds)])
     known = Record(
         name=layout.name,
-        driver=driver,
+        driver=chosen,
         server=kubeconfig.check_readable(layout.kubeconfig),
         kubeconfig=layout.kubeconfig,
         inner_kubeconfig=layout.kubeconfig,
     )
-    record.write(layout, known)
+    driver.write(layout, known)
     return known
 
 

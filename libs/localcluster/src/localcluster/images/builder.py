@@ -1,23 +1,61 @@
-"""Provides images as archives: finds them by key in the cache, builds missing ones with Docker or without.
+"""Provides images as archives: finds them by key in the cache, builds missing ones with Docker's buildx where it is available, or without.
 
 Rule: equal inputs (Dockerfile, copied files) have equal keys; nothing that exists is built again.
 """
 
 import platform
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from localcluster import debian_packages, settings
+from localcluster import progress, settings
 from localcluster.errors import ClusterError
-from localcluster.images import archive, debian, dockerfile, engine, host, plan, sandbox
-from localcluster.images.context import BuildContext, SourceChangedError
+from localcluster.images import archive, debian, dockerfile, plan, sandbox
 from localcluster.images.dockerfile import BINARIES, Copy, Run, Stage, Step, is_root
 from localcluster.images.inside import CopyFiles, Job
+from localcluster.images.plan import BuildContext, SourceChangedError
 from localcluster.images.store import DOCKER, OWN_BUILDER, Origin, Record, Store
 from localcluster.progress import Progress
+
+_SHOWN = 60
+_TAIL = 6
+
+
+def answers() -> bool:
+    """Return whether a Docker engine with buildx is running here."""
+    if not shutil.which("docker"):
+        return False
+    questions = (["docker", "buildx", "version"], ["docker", "info", "--format", "{{.ServerVersion}}"])
+    try:
+        return all(
+            subprocess.run(ask, capture_output=True, check=False, timeout=10).returncode == 0 for ask in questions
+        )
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def build(
+    checkout: Path, target: str, image: str, written: Path, *, files: Mapping[str, Path], shown: progress.Step
+) -> None:
+    """Build one target and write its archive."""
+    with tempfile.TemporaryDirectory(prefix="raybus-binaries-") as folder:
+        for name, path in files.items():
+            shutil.copy2(path, Path(folder) / name)
+        command = ["docker", "buildx", "build", "--progress=plain", "--target", target, "--tag", image]
+        command += ["--file", str(checkout / "deploy/images/Dockerfile"), "--build-context", f"{BINARIES}={folder}"]
+        command += ["--output", f"type=docker,dest={written}", str(checkout)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            lines: list[str] = []
+            for line in process.stdout or ():
+                lines = [*lines[1 - _TAIL :], line.rstrip()]
+                shown.note(line.strip()[:_SHOWN])
+        if process.returncode:
+            raise ClusterError(f"docker buildx build --target {target} failed: {' | '.join(lines)}")
+
 
 DOCKERFILE = Path("deploy/images/Dockerfile")
 _FREE_BYTES = 6_000_000_000
@@ -94,7 +132,7 @@ def _ensure(
     if missing:
         with store.locked(progress):
             missing = _missing(recipe, store, reproducible=reproducible)
-            if missing and not reproducible and engine.answers():
+            if missing and not reproducible and answers():
                 _build_with_engine(missing, recipe, store, progress)
             elif missing:
                 _Builder(recipe, context, store, progress).build(missing)
@@ -120,7 +158,7 @@ def _read(targets: Sequence[str], checkout: Path, files: Mapping[str, Path]) -> 
     ignore = (checkout / DOCKERFILE).with_name("Dockerfile.dockerignore")
     context = BuildContext(checkout, files, ignore.read_text() if ignore.is_file() else "")
     chosen = plan.choose(stages, targets)
-    snapshot = host.snapshot(settings.base_environment())
+    snapshot = sandbox.snapshot(settings.base_environment())
     keys = plan.keys(plan.needed(stages, chosen), context.digest, snapshot)
     return context, Recipe(checkout=checkout, stages=stages, targets=chosen, keys=keys, files=files, snapshot=snapshot)
 
@@ -155,7 +193,7 @@ def _build_with_engine(missing: Sequence[Stage], recipe: Recipe, store: Store, p
         image = stage.image or ""
         written = store.work / f"{stage.name}.tar"
         with progress.step(f"image {stage.name} with docker buildx", estimate=stage.seconds) as shown:
-            engine.build(recipe.checkout, stage.name, image, written, files=recipe.files, shown=shown)
+            build(recipe.checkout, stage.name, image, written, files=recipe.files, shown=shown)
         pinned = [base.partition("@") for base in plan.roots(plan.needed(recipe.stages, [stage]))]
         bases = {name: digest for name, _, digest in pinned if digest}
         record = Record(
@@ -181,7 +219,7 @@ class _Builder:
     def build(self, missing: Sequence[Stage]) -> None:
         """Build the layers of all missing images, then each image as soon as its layers are there."""
         self._check_machine()
-        host_files = host.collect(self._environment, self._store.work / "host")
+        host_files = sandbox.collect(self._environment, self._store.work / "host")
         present = {name for name, key in self._recipe.keys.items() if self._store.has_layer(key)}
         queue = plan.to_build(missing, self._by_name, present)
         pending = {stage.name: stage for stage in missing}
@@ -212,12 +250,12 @@ class _Builder:
             raise ClusterError(
                 f"overlayfs does not work on {self._store.folder}; set XDG_CACHE_HOME to a local disk (ext4, xfs, tmpfs)"
             )
-        debian_packages.install(debian.TOOLS, self._progress)
+        debian.install(debian.TOOLS, self._progress)
 
     def _seconds(self, name: str) -> float:
         return debian.SECONDS if is_root(name) else self._by_name[name].seconds
 
-    def _root(self, name: str, host_files: host.Host) -> None:
+    def _root(self, name: str, host_files: sandbox.Host) -> None:
         tree = self._store.work / "root"
         if name == "scratch":
             tree.mkdir(mode=0o755)
@@ -227,7 +265,7 @@ class _Builder:
             debian.bootstrap(tree, host_files, self._progress, log, self._environment)
         self._store.publish_layer(self._recipe.keys[name], tree)
 
-    def _stage(self, stage: Stage, host_files: host.Host, place: str) -> None:
+    def _stage(self, stage: Stage, host_files: sandbox.Host, place: str) -> None:
         folder = self._store.work / f"stage-{stage.name}"
         for name in ("upper", "work", "root"):
             (folder / name).mkdir(parents=True, mode=0o755)
@@ -240,7 +278,7 @@ class _Builder:
         (folder / "upper").chmod(0o755)
         self._store.publish_layer(self._recipe.keys[stage.name], folder / "upper")
 
-    def _job(self, stage: Stage, step: Step, folder: Path, number: int, host_files: host.Host) -> Job:
+    def _job(self, stage: Stage, step: Step, folder: Path, number: int, host_files: sandbox.Host) -> Job:
         match step:
             case Run():
                 # What the host adds must not hide what the image sets, except where packages come from.

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from localcluster.errors import ClusterError, MisuseError
-from localcluster.images import builder, provenance, release, sbom
+from localcluster.images import builder, release, sbom
 from localcluster.images.builder import ImageArchive
 from localcluster.progress import Progress
 from localcluster.settings import Settings
@@ -97,15 +97,15 @@ def _errors(command: str) -> Generator[None]:
 
 def _describe(images: Iterable[ImageArchive], checkout: Path, files: Mapping[str, Path]) -> None:
     """Write SBOM and provenance beside each image."""
-    source = provenance.read_source(checkout)
+    source = release.read_source(checkout)
     if source is None:
         sys.stderr.write("no provenance is written: the checkout differs from its commit\n")
     for image in images:
         sbom.beside(image.path)
         if source is None:
-            image.path.with_name(provenance.FILE).unlink(missing_ok=True)
+            image.path.with_name(release.FILE).unlink(missing_ok=True)
         else:
-            provenance.beside(image, source, checkout, files)
+            release.beside(image, source, checkout, files)
 
 
 def _files(pairs: list[str]) -> dict[str, Path]:

@@ -1,13 +1,116 @@
-"""Makes the base that `FROM debian:bookworm-slim` names, with debootstrap: Debian's minimal set, trimmed as the official slim image is."""
+"""Makes the base that `FROM debian:bookworm-slim` names, with debootstrap, trimmed as the official slim image is; and installs Debian packages that are missing.
+
+Rule: one apt-get of ours runs at a time, and each waits for the locks of others (unattended upgrades, a second test run).
+"""
 
 import shutil
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
+from localcluster import settings
+from localcluster.errors import ClusterError
 from localcluster.images import sandbox
-from localcluster.images.host import SUITE, Host
-from localcluster.images.layer import TIMESTAMP
-from localcluster.progress import Progress
+from localcluster.images.archive import TIMESTAMP
+from localcluster.images.sandbox import SUITE, Host
+from localcluster.processes import last_line
+from localcluster.progress import Progress, Step
+
+LOCK_SECONDS: Final = 600
+"""The longest wait for another holder of the locks of dpkg and apt."""
+_RETRY_SECONDS: Final = 2.0
+_HELD: Final = ("Could not get lock", "Unable to lock")
+"""apt-get waits for dpkg's lock by itself (`DPkg::Lock::Timeout`), but not for those of package lists and downloads."""
+
+Packages = Mapping[str, tuple[str, ...]]
+"""Debian package → what it brings (a program on the path, or a file); any one of them being there is enough."""
+
+
+def missing(packages: Packages) -> list[str]:
+    """Return the packages without an installed program."""
+    return [package for package, brought in packages.items() if not any(map(_exists, brought))]
+
+
+def install(packages: Packages, progress: Progress) -> None:
+    """Install the packages that are missing; blocks: call it from a thread.
+
+    Raises:
+        ClusterError: apt-get is not there, or cannot install one of them.
+    """
+    lacking = missing(packages)
+    if not lacking:
+        return
+    with _alone(progress, lacking):
+        wanted = missing(packages)  # another run may have installed them meanwhile
+        if not wanted:
+            return
+        progress.report(f"Installing Debian packages: {' '.join(wanted)} (apt-get install --no-install-recommends)")
+        with progress.step("installing Debian packages", estimate=30) as step:
+            done = _with_lists(["install", "-y", "--no-install-recommends", *wanted], step)
+    if done.returncode:
+        raise ClusterError(f"apt-get could not install {' '.join(wanted)}: {last_line(done.stderr)}")
+
+
+def unpack(package: str, target: Path, progress: Progress) -> None:
+    """Download a package and unpack it into a folder, without installing it; blocks.
+
+    Raises:
+        ClusterError: This is no Debian, or apt-get cannot fetch it.
+    """
+    with _alone(progress, [package]), progress.step(f"downloading {package} from Debian", estimate=15) as step:
+        target.mkdir(parents=True, exist_ok=True)
+        done = _with_lists(["download", package], step, folder=target)
+        if done.returncode:
+            raise ClusterError(f"apt-get could not download {package}: {last_line(done.stderr)}")
+        for archive in target.glob(f"{package}_*.deb"):
+            command = ["dpkg-deb", "-x", str(archive), str(target)]
+            unpacked = subprocess.run(command, capture_output=True, text=True, check=False)
+            if unpacked.returncode:
+                raise ClusterError(f"dpkg-deb could not unpack {archive.name}: {last_line(unpacked.stderr)}")
+
+
+def _with_lists(
+    arguments: Sequence[str], step: Step, *, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run apt-get, and once more with new package lists where it fails with those that are there."""
+    done = _apt(arguments, step, folder)
+    if done.returncode:
+        step.note("updating package lists")
+        _apt(["update"], step, folder)
+        step.note("")
+        done = _apt(arguments, step, folder)
+    return done
+
+
+def _apt(arguments: Sequence[str], step: Step, folder: Path | None) -> subprocess.CompletedProcess[str]:
+    environment = settings.base_environment() | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments]
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+        is_held = bool(done.returncode) and any(message in done.stderr for message in _HELD)
+        if not is_held or time.monotonic() > deadline:
+            return done
+        step.note("waiting for another apt-get")
+        time.sleep(_RETRY_SECONDS)
+
+
+@contextmanager
+def _alone(progress: Progress, wanted: Sequence[str]) -> Generator[None]:
+    if shutil.which("apt-get") is None:
+        raise ClusterError(f"install {', '.join(wanted)} with this system's package manager, then try again")
+    folder = settings.Settings.from_environment().cache_root
+    folder.mkdir(parents=True, exist_ok=True)
+    with progress.locked(folder / ".apt.lock", "waiting for another run that installs Debian packages"):
+        yield
+
+
+def _exists(brought: str) -> bool:
+    return Path(brought).exists() if brought.startswith("/") else shutil.which(brought) is not None
+
 
 SECONDS = 55.0
 _PROGRAM = "debootstrap"

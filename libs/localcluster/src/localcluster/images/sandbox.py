@@ -1,5 +1,12 @@
-"""Runs one step, or debootstrap, in mount and pid namespaces of its own: when this process dies, everything in there ends with it."""
+"""Runs one step, or debootstrap, in mount and pid namespaces of its own, with the mirrors, proxies, package indexes and certificates of this machine.
 
+When this process dies, everything in there ends with it.
+
+Rule: these reach a RUN through mounts and its environment only, so no image depends on the machine that built it.
+"""
+
+import re
+import shutil
 import subprocess
 import sys
 from collections import deque
@@ -9,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from localcluster.errors import ClusterError
-from localcluster.images.inside import Job
+from localcluster.images.archive import TIMESTAMP
+from localcluster.images.inside import MOUNT, HostFiles, Job
 from localcluster.progress import Step
 
 _ISOLATION = (
@@ -72,3 +80,136 @@ def has_overlay(folder: Path) -> bool:
         (folder / name).mkdir(parents=True)
     mount = ["mount", "-t", "overlay", "-o", "lowerdir=lower,upperdir=upper,workdir=work", "overlay", f"{folder}/root"]
     return subprocess.run([*_ISOLATION, *mount], cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+SUITE = "bookworm"
+_DEFAULT_MIRROR = "http://deb.debian.org/debian"
+_MIRROR_VARIABLE = "RAYBUS_DEBIAN_MIRROR"
+
+_PASSED = re.compile(
+    r"(?i:(http|https|ftp|all|no)_proxy)"
+    r"|PIP_(INDEX_URL|EXTRA_INDEX_URL|NO_INDEX|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|PROXY|PRE|PREFER_BINARY|ONLY_BINARY)"
+    r"|UV_(INDEX|INDEX_URL|DEFAULT_INDEX|EXTRA_INDEX_URL|NO_INDEX|HTTP_TIMEOUT|INSECURE_HOST)"
+)
+_CERTIFICATES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_PIP_FILES = (".config/pip/pip.conf", ".pip/pip.conf")
+_URIS = re.compile(r"^URIs:\s*(?P<uri>\S+/debian)/?\s*$", re.MULTILINE)
+_DEB = re.compile(r"^deb\s+(?:\[[^\]]*\]\s+)?(?P<uri>\S+/debian)/?\s+\S+", re.MULTILINE)
+_NETWORK_OPTION = re.compile(r"^Acquire::(?:http|https|ftp|Retries)\b(?!.*(?:SslCert|SslKey|CaInfo|CaPath))")
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of this machine for a build."""
+
+    environment: dict[str, str]
+    mirror: str
+    files: HostFiles
+
+
+def collect(environment: Mapping[str, str], folder: Path) -> Host:
+    """Put the files that a RUN may need into `folder` and return what there is."""
+    folder.mkdir(mode=0o755)
+    chosen = snapshot(environment)
+    mirror = chosen or find_mirror(_apt_sources())
+    (folder / "sources.list").write_text(sources_list(mirror))
+    # The files of a snapshot are past the date until which they are valid.
+    expired = 'Acquire::Check-Valid-Until "false";\n' if chosen else ""
+    (folder / "apt.conf").write_text(_apt_configuration() + expired)
+    resolv_conf = folder / "resolv.conf"
+    _copy_first((Path("/etc/resolv.conf"),), resolv_conf)
+    resolv_conf.touch()
+    bundle = _copy_first(_bundles(environment), folder / "ca.crt")
+    pip = _copy_first((*(Path.home() / name for name in _PIP_FILES), Path("/etc/pip.conf")), folder / "pip.conf")
+    links = find_links(environment.get("PIP_FIND_LINKS", ""))
+    passed = passed_environment(environment, has_bundle=bundle)
+    if pip:
+        passed["PIP_CONFIG_FILE"] = f"{MOUNT}/pip.conf"
+    local = tuple(link for link in links if link.startswith("/"))
+    shown = [f"/run/wheels-{local.index(link)}" if link in local else link for link in links]
+    if shown:
+        passed["PIP_FIND_LINKS"] = " ".join(shown)
+    files = HostFiles(resolv_conf=str(resolv_conf), folder=str(folder), find_links=local)
+    return Host(environment=passed, mirror=mirror, files=files)
+
+
+def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> dict[str, str]:
+    """Return the environment of a RUN beside the image's own."""
+    passed = {key: value for key, value in environment.items() if _PASSED.fullmatch(key)}
+    passed |= {
+        "DEBIAN_FRONTEND": "noninteractive",
+        "APT_CONFIG": f"{MOUNT}/apt.conf",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_ROOT_USER_ACTION": "ignore",
+        "SOURCE_DATE_EPOCH": str(TIMESTAMP),
+        "PYTHONHASHSEED": "0",
+    }
+    if has_bundle:
+        passed |= dict.fromkeys(_CERTIFICATES, f"{MOUNT}/ca.crt")
+    return passed
+
+
+def find_links(value: str) -> tuple[str, ...]:
+    """Return the entries of PIP_FIND_LINKS that can be used: URLs and existing folders."""
+    return tuple(item for item in value.split() if "://" in item or (item.startswith("/") and Path(item).is_dir()))
+
+
+def snapshot(environment: Mapping[str, str]) -> str:
+    """Return the Debian mirror that the user names in RAYBUS_DEBIAN_MIRROR, such as one day of snapshot.debian.org, or nothing."""
+    return environment.get(_MIRROR_VARIABLE, "").rstrip("/")
+
+
+def find_mirror(sources: str) -> str:
+    """Return the Debian mirror that this machine's apt uses, or Debian's own."""
+    found = _URIS.search(sources) or _DEB.search(sources)
+    return found["uri"] if found else _DEFAULT_MIRROR
+
+
+def sources_list(mirror: str) -> str:
+    """Return the apt sources of a build; security updates stand beside the main archive on every full mirror."""
+    # The last one is the archive's: http://HOST/archive/debian/20261101T000000Z is a snapshot.
+    before, _, after = mirror.rpartition("/debian")
+    security = f"{before}/debian-security{after}"
+    lines = [
+        f"deb {mirror} {SUITE} main",
+        f"deb {mirror} {SUITE}-updates main",
+        f"deb {security} {SUITE}-security main",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _apt_sources() -> str:
+    folder = Path("/etc/apt")
+    files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
+    return "\n".join(path.read_text(errors="replace") for path in files if path.is_file())
+
+
+def _apt_configuration() -> str:
+    """Return the build's apt options: our sources, the host's proxies, retries."""
+    lines = [
+        f'Dir::Etc::sourcelist "{MOUNT}/sources.list";',
+        'Dir::Etc::sourceparts "-";',
+        'Acquire::Retries "5";',
+        'Acquire::Languages "none";',
+        f'Acquire::https::CaInfo "{MOUNT}/ca.crt";',
+        'Dpkg::Use-Pty "0";',
+    ]
+    if shutil.which("apt-config"):
+        dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout
+        lines += [line for line in dump.splitlines() if _NETWORK_OPTION.match(line)]
+    return "\n".join(lines) + "\n"
+
+
+def _bundles(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    named = (environment.get(name) for name in _CERTIFICATES)
+    return tuple(Path(path) for path in (*named, *_BUNDLES) if path)
+
+
+def _copy_first(candidates: tuple[Path, ...], target: Path) -> bool:
+    for candidate in candidates:
+        if candidate.is_file():
+            shutil.copyfile(candidate, target)
+            target.chmod(0o644)
+            return True
+    return False

@@ -1,5 +1,7 @@
 """The content of an image, as a software bill of materials (CycloneDX 1.6, JSON) beside its archive.
 
+Since Go 1.18 the record stands in the program as two length-prefixed strings, 32 bytes after a magic number.
+
 It is read from the finished image, so it names what is there with every builder, and the same image gives the same bytes. Three kinds
 of things are known: Python distributions by their metadata, Debian packages by dpkg's list, Go programs by what Go wrote into them.
 """
@@ -15,7 +17,67 @@ from typing import Any, Final
 
 import msgspec
 
-from localcluster.images import archive, go_program
+from localcluster.images import archive
+
+_MAGIC: Final = b"\xff Go buildinf:"
+_HEADER: Final = 32
+_GUARD: Final = 16
+"""Bytes around the list of modules."""
+_ALIGNMENT: Final = 16
+_VARINT_BITS: Final = 7
+_FIELDS: Final = 3
+"""The least number of fields of a line: key, path, version."""
+
+
+class Module(msgspec.Struct, frozen=True):
+    """One module; `checksum` is that of go.sum, empty for the program's own."""
+
+    path: str
+    version: str
+    checksum: str
+
+
+def modules(program: bytes) -> list[Module]:
+    """Return the modules of a program; none if Go did not build it."""
+    start = _record(program)
+    if start is None:
+        return []
+    _, after = _text(program, start)
+    listed, _ = _text(program, after)
+    return list(_parse(listed[_GUARD:-_GUARD].decode(errors="replace")))
+
+
+def _record(program: bytes) -> int | None:
+    at = -1
+    while (at := program.find(_MAGIC, at + 1)) >= 0:
+        if at % _ALIGNMENT == 0 and program[at + len(_MAGIC) + 1] & 2:
+            return at + _HEADER
+    return None
+
+
+def _text(program: bytes, at: int) -> tuple[bytes, int]:
+    """Read a string after its length, which takes seven bits a byte."""
+    length = shift = 0
+    while True:
+        byte = program[at]
+        length |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + _VARINT_BITS
+        if byte < 1 << _VARINT_BITS:
+            return program[at : at + length], at + length
+
+
+def _parse(listed: str) -> Iterator[Module]:
+    found: list[Module] = []
+    for line in listed.splitlines():
+        key, *fields = line.split("\t")
+        if len(fields) + 1 < _FIELDS:
+            continue
+        if key == "=>":  # in place of the one before
+            found.pop()
+        if key in {"mod", "dep", "=>"}:
+            found.append(Module(fields[0], fields[1], fields[2] if len(fields) > _FIELDS - 1 else ""))
+    yield from found
+
 
 FILE: Final = "sbom.cdx.json"
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/raybus")
@@ -110,7 +172,7 @@ def _go(files: Files) -> Iterator[Json]:
     for path, content in files.items():
         if not _PROGRAM.fullmatch(path):
             continue
-        for module in go_program.modules(content):
+        for module in modules(content):
             found = _component(f"pkg:golang/{module.path}@{module.version}", module.path, module.version, [])
             found["properties"] = [{"name": "raybus:go:sum", "value": module.checksum}] if module.checksum else []
             yield found

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from localcluster.errors import ClusterError
-from localcluster.images import layer
+from localcluster.images import archive
 from localcluster.images.archive import Layer
 from localcluster.progress import Progress
 
@@ -101,7 +101,7 @@ class Store:
         holder = self.tree(key).parent
         target, digest = holder / "layer.tar", holder / "digest"
         if not digest.exists():
-            found = layer.write_tar(holder / "tree", target)
+            found = archive.write_tar(holder / "tree", target)
             temporary = holder / "digest.new"
             temporary.write_text(found)
             temporary.rename(digest)

@@ -1,4 +1,4 @@
-"""The objects that make an empty cluster usable: DNS, a storage class with volumes, the gateway. Pure."""
+"""The objects that make an empty cluster usable: DNS, a storage class with volumes, the gateway; and the start of Envoy Gateway, with the node or later."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,9 +6,12 @@ from typing import Any
 
 import yaml
 
-from localcluster import components
-from localcluster.api import Document
+from localcluster import components, processes
+from localcluster.api import Api, Document, condition, read_manifests
+from localcluster.binaries import GATEWAY_CRDS, Binaries
 from localcluster.node.kubelet import NODE_NAME
+from localcluster.node.namespaces import Namespaces
+from localcluster.settings import Layout
 
 GATEWAY_NAMESPACE = "envoy-gateway-system"
 GATEWAY_CLASS = "eg"
@@ -194,3 +197,22 @@ def _binding(name: str, role: str, subject: Mapping[str, str]) -> Document:
 def _object(version: str, kind: str, name: str, *, namespace: str | None = None, **fields: Any) -> Document:
     metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+async def start(api: Api, node: Namespaces, programs: Binaries, layout: Layout) -> None:
+    """Start Envoy Gateway from the node's images, and wait until it has accepted its GatewayClass."""
+    await api.apply_definitions(read_manifests(programs.path(GATEWAY_CRDS)))
+    for document in gateway_setup():
+        await api.apply(document)
+    environment = {
+        "KUBECONFIG": layout.work / "envoy-gateway.kubeconfig",
+        "ENVOY_GATEWAY_NAMESPACE": GATEWAY_NAMESPACE,
+    }
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    program = [programs.argv0("envoy-gateway"), "certgen", "--disable-topology-injector"]
+    argv = node.enter(["env", *assignments, *program])
+    await processes.must("making the gateway's certificates", argv)
+    for document in gateway():
+        await api.apply(document)
+    path = f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{GATEWAY_CLASS}"
+    await api.wait_for("the gateway accepting its class", path, condition("Accepted"), timeout=120)

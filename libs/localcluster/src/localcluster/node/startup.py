@@ -9,19 +9,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from localcluster import bootstrap, components, kubeconfig, pki, ports, processes, record
+from localcluster import components, control_plane, driver, kubeconfig, processes
 from localcluster.api import Api, read_manifests
 from localcluster.binaries import Binaries
-from localcluster.bootstrap import Options
 from localcluster.components import Place, Ports
-from localcluster.driver import DriverName, Request
+from localcluster.control_plane import Options
+from localcluster.driver import DriverName, Record, Request
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.kubeconfig import Access
-from localcluster.node import container_runtime, forward, gateway, kubelet, manifests, namespaces
+from localcluster.node import container_runtime, forward, kubelet, manifests, namespaces
 from localcluster.node.namespaces import ADDRESS, Namespaces
 from localcluster.processes import Spawned
 from localcluster.progress import Progress
-from localcluster.record import Record
 
 _PORTS = Ports(api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247)
 """The usual ones: the node has a network of its own."""
@@ -40,7 +39,7 @@ class Startup:
         self._progress = progress
         self._started: list[Spawned] = []
 
-    async def run(self, listening: ports.Listening, images: Sequence[Path]) -> Record:
+    async def run(self, listening: processes.Listening, images: Sequence[Path]) -> Record:
         """Start everything in order; return how to reach the cluster."""
         access = self._forward_from(listening)
         self._remember(access, gateway=False)
@@ -54,8 +53,8 @@ class Startup:
                     await self._start_node(api)
             if self._request.gateway:
                 with self._progress.step("starting Envoy Gateway", estimate=12):
-                    await gateway.start(api, self._node, self._place.binaries, self._layout)
-        bootstrap.check_running(self._started)
+                    await manifests.start(api, self._node, self._place.binaries, self._layout)
+        control_plane.check_running(self._started)
         return self._remember(access, gateway=self._request.gateway)
 
     def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
@@ -65,7 +64,7 @@ class Startup:
         self._started.append(process)
         return process
 
-    def _forward_from(self, listening: ports.Listening) -> Access:
+    def _forward_from(self, listening: processes.Listening) -> Access:
         """Make the API server reachable from this machine's loopback."""
         descriptor = listening.fileno()
         program = [sys.executable, "-I", "-S", forward.__file__, str(descriptor), ADDRESS, str(_PORTS.api)]
@@ -86,7 +85,7 @@ class Startup:
             processes=(self._node.first, *(process.identity for process in self._started)),
             binaries=self._place.binaries.paths,
         )
-        record.write(self._layout, known)
+        driver.write(self._layout, known)
         return known
 
     async def _start_runtime(self, images: Sequence[Path]) -> None:
@@ -114,11 +113,11 @@ class Startup:
 
     async def _start_control_plane(self, api: Api) -> None:
         with self._progress.step("starting the control plane", estimate=5):
-            await bootstrap.start_api(self._place, api, self._start)
+            await control_plane.start_api(self._place, api, self._start)
             if self._request.gateway or self._request.gateway_api:
                 await api.apply_definitions(read_manifests(self._place.binaries.path("gateway-crds")))
             options = Options(crds=self._request.crds, scheduler=True)
-            await bootstrap.start_controllers(self._place, api, self._start, options)
+            await control_plane.start_controllers(self._place, api, self._start, options)
 
     async def _start_node(self, api: Api) -> None:
         self._start("kubelet", kubelet.kubelet(self._place))
@@ -128,7 +127,7 @@ class Startup:
         for document in [*manifests.dns(ADDRESS), *manifests.storage(folders)]:
             await api.apply(document)
         path = f"/api/v1/nodes/{kubelet.NODE_NAME}"
-        await api.wait_for("the node becoming ready", path, bootstrap.is_usable, timeout=90)
+        await api.wait_for("the node becoming ready", path, control_plane.is_usable, timeout=90)
         await self._wait_dns()
 
     async def _wait_dns(self) -> None:
@@ -148,13 +147,13 @@ def prepare(request: Request, programs: Binaries) -> Place:
     place = Place(
         binaries=programs,
         work=layout.work,
-        pki=pki.create(layout.work / "pki", addresses=addresses, node=kubelet.NODE_NAME),
+        pki=kubeconfig.create(layout.work / "pki", addresses=addresses, node=kubelet.NODE_NAME),
         host=ADDRESS,
         ports=_PORTS,
         audit=True,
         node_authorizer=True,
     )
-    bootstrap.prepare(place)
+    control_plane.prepare(place)
     kubelet.prepare(place, name=layout.name)
     container_runtime.prepare(layout.name, layout.images, layout.work)
     layout.resolv_conf.write_text(f"nameserver {components.DNS_ADDRESS}\n")
@@ -172,8 +171,8 @@ async def start(request: Request, programs: Binaries, images: Sequence[Path], pr
         return await Startup(request, place, node, progress).run(listening, images)
 
 
-def _listen(port: int) -> ports.Listening:
+def _listen(port: int) -> processes.Listening:
     try:
-        return ports.listen(port)
+        return processes.listen(port)
     except OSError as error:
         raise MisuseError(f"port {port} is in use; choose another with --port, or leave it out") from error

@@ -7,7 +7,6 @@ import typer
 
 from common import errors
 from common.api.meta import rfc3339
-from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import CONTROLLER_REVISION
 from raybus_cli import printing, session
@@ -15,9 +14,8 @@ from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, 
 from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
 from raybus_cli.control.actions import Action
-from raybus_cli.control.performing import TIMEOUT, Reporting, TimeoutOption, WaitOption
+from raybus_cli.control.performing import TIMEOUT, Reporting, TimeoutOption, WaitOption, Write
 from raybus_cli.explaining import findings
-from raybus_cli.kubeconfig import Where
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import Plan
 from raybus_cli.printing import Column, Output, OutputOption, ResultOption, Table, age
@@ -29,51 +27,56 @@ MORE: Final = (Column("created", 4), Column("applications", 3), Column("ray", 6)
 SHORT_HASH: Final = 10
 
 
-def pause(
-    names: NamesArgument,
-    output: ResultOption = Output.TEXT,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = TIMEOUT,
-    namespace: NamespaceOption = None,
-    context: ContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-) -> None:
+def _verb(write: Write, text: str) -> Callable[..., None]:
+    """Return the command that does one write to each named RayService; `text` is its help."""
+
+    def command(
+        names: NamesArgument,
+        output: ResultOption = Output.TEXT,
+        wait: WaitOption = False,
+        timeout: TimeoutOption = TIMEOUT,
+        namespace: NamespaceOption = None,
+        context: ContextOption = None,
+        kubeconfig: KubeconfigOption = None,
+    ) -> None:
+        performing.perform(
+            write, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout)
+        )
+
+    command.__doc__ = text
+    return command
+
+
+async def _promote(kube: KubeClient, namespace: str, name: str) -> Action:
+    """Promote, and warn where the new cluster cannot become ready."""
+    snapshot = await reader.read(kube, namespace, name)
+    action = await performing.by_annotations(actions.promote)(kube, namespace, name)
+    for each in findings.of_new_cluster(snapshot, now=session.now()):
+        text = f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n {namespace}'"
+        printing.message(f"warning: {text}", err=True)
+    return action
+
+
+pause = _verb(
+    performing.by_annotations(actions.pause),
     """Pause an upgrade at its current step: no weight and no capacity moves to the new cluster.
 
     Examples:
     $ raybus pause demo
     $ raybus pause demo canary -n serving --wait --timeout 5m
-    """
-    _annotate(actions.pause, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
-
-
-def resume(
-    names: NamesArgument,
-    output: ResultOption = Output.TEXT,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = TIMEOUT,
-    namespace: NamespaceOption = None,
-    context: ContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-) -> None:
+    """,
+)
+resume = _verb(
+    performing.by_annotations(actions.resume),
     """Resume a paused upgrade.
 
     Examples:
     $ raybus resume demo
     $ raybus resume demo canary -n serving --wait --timeout 5m
-    """
-    _annotate(actions.resume, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
-
-
-def promote(
-    names: NamesArgument,
-    output: ResultOption = Output.TEXT,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = TIMEOUT,
-    namespace: NamespaceOption = None,
-    context: ContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-) -> None:
+    """,
+)
+promote = _verb(
+    _promote,
     """Skip the remaining steps of an upgrade; traffic moves as far as the ready capacity of the new cluster allows.
 
     It ends a pause.
@@ -81,44 +84,26 @@ def promote(
     Examples:
     $ raybus promote demo
     $ raybus promote demo canary -n serving --wait --timeout 5m
-    """
-    performing.perform(_promote, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
-
-
-def abort(
-    names: NamesArgument,
-    output: ResultOption = Output.TEXT,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = TIMEOUT,
-    namespace: NamespaceOption = None,
-    context: ContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-) -> None:
+    """,
+)
+abort = _verb(
+    performing.by_annotations(actions.abort),
     """Abort an upgrade and roll back to the active cluster; the next change of the spec starts a new upgrade.
 
     Examples:
     $ raybus abort demo
     $ raybus abort demo canary -n serving --wait --timeout 5m
-    """
-    _annotate(actions.abort, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
-
-
-def retry(
-    names: NamesArgument,
-    output: ResultOption = Output.TEXT,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = TIMEOUT,
-    namespace: NamespaceOption = None,
-    context: ContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-) -> None:
+    """,
+)
+retry = _verb(
+    performing.by_annotations(actions.retry),
     """Withdraw an abort and retry the same spec.
 
     Examples:
     $ raybus retry demo
     $ raybus retry demo canary -n serving --wait --timeout 5m
-    """
-    _annotate(actions.retry, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
+    """,
+)
 
 
 def undo(
@@ -225,17 +210,3 @@ def _report_hidden(snapshot: Snapshot) -> None:
     for each in snapshot.unseen:
         if each.startswith(CONTROLLER_REVISION.plural):
             printing.message(f"Not readable: {each}", err=True)
-
-
-async def _promote(kube: KubeClient, namespace: str, name: str) -> Action:
-    """Promote, and warn where the new cluster cannot become ready."""
-    snapshot = await reader.read(kube, namespace, name)
-    action = await performing.by_annotations(actions.promote)(kube, namespace, name)
-    for each in findings.of_new_cluster(snapshot, now=session.now()):
-        text = f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n {namespace}'"
-        printing.message(f"warning: {text}", err=True)
-    return action
-
-
-def _annotate(decide: Callable[[RayService], Action], names: list[str], place: Where, how: Reporting) -> None:
-    performing.perform(performing.by_annotations(decide), names, place, how)

@@ -11,7 +11,7 @@ from common.api import ray_service
 from common.kube.resources import RAY_SERVICE
 from raybus_cli import session
 from raybus_cli.dashboard import model
-from raybus_cli.dashboard.acting import Actor, Request
+from raybus_cli.dashboard.responses import Actor, Request
 from raybus_cli.kubeconfig import Where
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders.snapshots import NOW, UPGRADING, a_condition, a_service, in_steps

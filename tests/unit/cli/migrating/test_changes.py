@@ -8,8 +8,8 @@ from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
 from common.ray.revision import Given
 from common.ray.submit import Submit
 from common.runtime.actions import Action, Annotate, Create, EmitEvent, Patch, Refuse, SetFinalizers
-from raybus_cli.migrating import changes
-from raybus_cli.migrating.changes import ActionContext
+from raybus_cli.migrating import findings
+from raybus_cli.migrating.findings import ActionContext
 from support.builders.ray_cluster import a_ray_cluster
 
 MARKED = Patch(
@@ -27,7 +27,7 @@ SENT = Submit(cluster=a_ray_cluster(), given=Given(serve_config="x", spec_hash="
 
 def judged(action: Action, *, moves: bool = False, is_held: bool = False) -> list[tuple[str, str]]:
     context = ActionContext(moves=moves, remedy="do it", is_held=lambda _: is_held)
-    return [(each.level.value, each.remedy) for each in changes.of_service([action], context)]
+    return [(each.level.value, each.remedy) for each in findings.of_service([action], context)]
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_a_config_that_serve_has_already_is_a_note() -> None:
 def test_nothing_counts_that_comes_after_a_refusal() -> None:
     refused = step(Refuse(event=warning("R", "A", "no account")))
     pod = step(Create(resource=POD, body={"metadata": {"name": "p"}}))
-    found = changes.of_cluster(ClusterPlan(actions=(*refused, *pod)), "do it")
+    found = findings.of_cluster(ClusterPlan(actions=(*refused, *pod)), "do it")
     assert [each.level.value for each in found] == ["note"]
-    assert [each.text for each in changes.of_cluster(ClusterPlan(actions=pod), "do it")] == [
+    assert [each.text for each in findings.of_cluster(ClusterPlan(actions=pod), "do it")] == [
         "raybus would create Pod p"
     ]
 
 
 def test_a_wait_is_printed() -> None:
-    found = changes.of_cluster(ClusterPlan(fault="no queue"), "do it")
+    found = findings.of_cluster(ClusterPlan(fault="no queue"), "do it")
     assert [(each.level.value, each.text) for each in found] == [("change", "raybus would wait: no queue")]

@@ -9,7 +9,7 @@ from common.api.opaque import Json
 from common.ray.revision import Given
 from common.ray.serve_status import ServeDetails
 from common.ray.submit import Submit
-from raybus_cli.migrating import changes
+from raybus_cli.migrating import findings
 from support.builders.ray_cluster import a_ray_cluster
 from support.builders.ray_service import a_serve_config
 
@@ -43,10 +43,10 @@ def details(*apps: Json, capacity: float | None = None) -> ServeDetails:
     ],
 )
 def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
-    assert changes.has(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected
+    assert findings.has(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected
 
 
 @pytest.mark.parametrize(("has", "sent", "expected"), [(None, 100, True), (100.0, 100, True), (40.0, 100, False)])
 def test_the_capacity_counts(has: float | None, sent: int, expected: bool) -> None:
     action = Submit(cluster=CLUSTER, given=GIVEN, capacity=sent)
-    assert changes.has(details(APP, capacity=has), action) is expected
+    assert findings.has(details(APP, capacity=has), action) is expected

@@ -15,11 +15,11 @@ from common import errors
 from raybus_cli import session, waiting
 from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.dashboard import server
-from raybus_cli.dashboard.acting import Actor
 from raybus_cli.dashboard.board import Board, EventFeed, Sources
 from raybus_cli.dashboard.history import EventLog, History, Listener, Through
 from raybus_cli.dashboard.incluster.cli import serve
 from raybus_cli.dashboard.polling import Poller
+from raybus_cli.dashboard.responses import Actor
 from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.kubeconfig import Where

@@ -19,7 +19,6 @@ from aiohttp.typedefs import Handler
 from common import errors
 from raybus_cli import session
 from raybus_cli.dashboard import responses
-from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.dashboard.board import Board, Feed
 from raybus_cli.dashboard.polling import Connect
 from raybus_cli.dashboard.responses import (
@@ -31,6 +30,8 @@ from raybus_cli.dashboard.responses import (
     KEY_EXPECTED,
     LARGEST,
     LOGS,
+    Actor,
+    Request,
     plain,
 )
 

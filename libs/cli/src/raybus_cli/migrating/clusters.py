@@ -15,7 +15,7 @@ from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.runtime.actions import EmitEvent
 from common.runtime.executor import Executed
 from common.runtime.key import Key
-from raybus_cli.migrating import changes, findings
+from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding, Subject
 
 RECONCILED: Final = "see the cause with 'kubectl describe'; if the settings are the same, send a 'raybus bundle'"
@@ -41,7 +41,7 @@ async def _findings(cluster: RayCluster, reads: Observer, *, now: datetime) -> l
         return []
     plan = planning.make_plan(observed, now=observed.now)
     remedy = RECONCILED if _is_reconciled(observed) else UNRECONCILED
-    return [*changes.of_cluster(plan, remedy), *_status(observed, plan)]
+    return [*findings.of_cluster(plan, remedy), *_status(observed, plan)]
 
 
 def _refused(note: str) -> list[Finding]:
@@ -69,7 +69,7 @@ def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
 
 def _fields(old: RayClusterStatus, new: RayClusterStatus) -> list[str]:
     ignored = {"lastUpdateTime", "observedGeneration", "stateTransitionTimes"}
-    return [each for each in changes.differing(old, new) if each not in ignored]
+    return [each for each in findings.differing(old, new) if each not in ignored]
 
 
 def _is_reconciled(observed: Observed) -> bool:

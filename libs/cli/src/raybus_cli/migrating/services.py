@@ -19,9 +19,8 @@ from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.key import Key
 from common.upgrade.outbound import NoOutbound
-from raybus_cli.migrating import changes, findings
-from raybus_cli.migrating.changes import ActionContext
-from raybus_cli.migrating.findings import Finding, Subject
+from raybus_cli.migrating import findings
+from raybus_cli.migrating.findings import ActionContext, Finding, Subject
 from service_reconciler import plan as service_plan
 from service_reconciler.actions import UpdateServiceStatus
 from service_reconciler.observe import Observer as ServiceObserver
@@ -72,13 +71,13 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
     context = ActionContext(
         moves=moves,
         remedy=RECONCILED if is_reconciled else UNRECONCILED,
-        is_held=lambda action: changes.has(_details(seen, action.cluster.metadata.name), action),
+        is_held=lambda action: findings.has(_details(seen, action.cluster.metadata.name), action),
     )
     found = [
         *_upgrade_note(seen),
         *_silent(seen.active, seen.pending),
         *_spec(seen),
-        *changes.of_service(actions, context),
+        *findings.of_service(actions, context),
         *_status(seen, (each.status for each in actions if isinstance(each, UpdateServiceStatus))),
     ]
     return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
@@ -133,7 +132,7 @@ def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding
     old = seen.service.status
     found: list[Finding] = []
     for new in written:
-        fields = changes.differing(_bare(old), _bare(new))
+        fields = findings.differing(_bare(old), _bare(new))
         names = [
             (each.active_service_status.ray_cluster_name, each.pending_service_status.ray_cluster_name)
             for each in (old, new)

@@ -23,7 +23,6 @@ from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.kube.rest_config import RestConfig
 from raybus_cli.dashboard import board, responses
-from raybus_cli.dashboard.acting import Actor, Request
 from raybus_cli.dashboard.board import Feed
 from raybus_cli.dashboard.incluster import attributes
 from raybus_cli.dashboard.incluster.attributes import Attributes
@@ -42,6 +41,8 @@ from raybus_cli.dashboard.responses import (
     KEY_EXPECTED,
     LARGEST,
     LOGS,
+    Actor,
+    Request,
     plain,
 )
 from raybus_cli.session import USER_AGENT

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.evidence_room import EvidenceRoom
+from chaos.evidence_room import EvidenceStore
 from chaos.stack import BACKGROUND, Stack
 from chaos.users import Request
 from common import errors, labels
@@ -56,7 +56,7 @@ class Background:
 class Autoscaler:
     """Ray's autoscaler of every cluster that has one: it lists the workers that are more than wanted."""
 
-    def __init__(self, stack: Stack, room: EvidenceRoom) -> None:
+    def __init__(self, stack: Stack, room: EvidenceStore) -> None:
         self._stack = stack
         self._room = room
 

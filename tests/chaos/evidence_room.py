@@ -26,7 +26,7 @@ TIMING: Final = Timing(longest_retry=1.0)
 Check = Callable[[Object], bool]
 
 
-class EvidenceRoom:
+class EvidenceStore:
     """All that was seen, in the order in which it came."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -84,7 +84,7 @@ class EvidenceRoom:
                 self.take(Seen(kind=kind, version=version, at=self.now(), object=seen.object, is_gone=True))
 
     @asynccontextmanager
-    async def open(self, kube: KubeClient) -> AsyncGenerator["EvidenceRoom"]:
+    async def open(self, kube: KubeClient) -> AsyncGenerator["EvidenceStore"]:
         """Watch for the length of a block."""
         async with asyncio.TaskGroup() as group:
             watches = [Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING) for each in TARGETS]
@@ -101,7 +101,7 @@ class EvidenceRoom:
 class _Eye:
     """Watches one collection; implements `common.kube.watch.Sink`."""
 
-    def __init__(self, room: EvidenceRoom, target: Target) -> None:
+    def __init__(self, room: EvidenceStore, target: Target) -> None:
         self._room = room
         self._kind = target.resource.kind
         self._decoder = msgspec.json.Decoder(Object)

@@ -11,7 +11,7 @@ from typing import Final
 from bench.services import a_config
 from chaos.checker.evidence import Object
 from chaos.checker.gaps import Wait
-from chaos.evidence_room import EvidenceRoom
+from chaos.evidence_room import EvidenceStore
 from chaos.stack import PROBES, Stack
 from chaos.users import STEPS
 from common import errors
@@ -31,7 +31,7 @@ RETRY: Final = 0.2
 class Probes:
     """All probes, and how long they waited."""
 
-    def __init__(self, stack: Stack, room: EvidenceRoom) -> None:
+    def __init__(self, stack: Stack, room: EvidenceStore) -> None:
         self.waits: list[Wait] = []
         self._stack = stack
         self._room = room

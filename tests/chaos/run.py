@@ -17,7 +17,7 @@ from chaos.background import Autoscaler, Background
 from chaos.checker import evidence, gaps, history, rest, writes
 from chaos.checker.evidence import Seen, Violation
 from chaos.checker.rest import Harness, Unreconciled
-from chaos.evidence_room import EvidenceRoom
+from chaos.evidence_room import EvidenceStore
 from chaos.faults import Faults
 from chaos.probes import Probes
 from chaos.report import Entry, Report
@@ -79,10 +79,10 @@ class Run:
             self._emit(f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus")
             for service in (WATCHER, *RECONCILERS):
                 found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
-            async with EvidenceRoom(self.now).open(found.kube) as room:
+            async with EvidenceStore(self.now).open(found.kube) as room:
                 return await self._watched(found, room, faults, requests)
 
-    async def _watched(self, found: Stack, room: EvidenceRoom, faults: list[Fault], requests: list[Request]) -> Report:
+    async def _watched(self, found: Stack, room: EvidenceStore, faults: list[Fault], requests: list[Request]) -> Report:
         probes, users, striking = (
             Probes(found, room),
             Background(found, self.now),
@@ -142,7 +142,7 @@ class Run:
             timeline=sorted(_timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at),
         )
 
-    async def _rested(self, found: Stack, room: EvidenceRoom) -> list[Unreconciled]:
+    async def _rested(self, found: Stack, room: EvidenceStore) -> list[Unreconciled]:
         """Wait until nothing is wrong for a while; return what is wrong still when nothing moves any more."""
         began = calm_since = self.now()
         while True:

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from chaos.checker import history as checker
 from chaos.checker.evidence import HEAD
-from chaos.evidence_room import EvidenceRoom
+from chaos.evidence_room import EvidenceStore
 from common import errors, labels
 from common.api.core import Pod
 from common.kube.client import Patch
@@ -136,7 +136,7 @@ async def test_no_request_fails_and_no_pod_is_made_twice_whichever_builds_run(
     rig: Rig, service: Greeter, other: OtherBuild, table: list[Figures]
 ) -> None:
     began = time.monotonic()
-    room = EvidenceRoom(lambda: time.monotonic() - began)
+    room = EvidenceStore(lambda: time.monotonic() - began)
     figures = Figures(build=other.name)
     table.append(figures)
     try:
@@ -166,7 +166,7 @@ async def test_no_request_fails_and_no_pod_is_made_twice_whichever_builds_run(
 
 
 async def roll_while_upgraded_and_scaled(
-    rig: Rig, service: Greeter, other: OtherBuild, room: EvidenceRoom, figures: Figures
+    rig: Rig, service: Greeter, other: OtherBuild, room: EvidenceStore, figures: Figures
 ) -> None:
     """Upgrade the service, and roll, scale and watch until that is done; all ends with this build."""
     over = asyncio.Event()
@@ -226,7 +226,7 @@ async def roll(rig: Rig, build: OtherBuild | None) -> None:
     await eventually_true(is_alone, within=60, what="the pods of the build before going")
 
 
-async def scale_until(over: asyncio.Event, rig: Rig, room: EvidenceRoom, figures: Figures) -> None:
+async def scale_until(over: asyncio.Event, rig: Rig, room: EvidenceStore, figures: Figures) -> None:
     """Change the RayCluster's size until all is over; each change is carried out before the next."""
     figures.wanted = 2
     for before, workers in pairwise(cycle((SIZES[-1], *SIZES[:-1]))):
@@ -251,7 +251,7 @@ async def ask_for(rig: Rig, workers: int) -> bool:
     return False
 
 
-def has(room: EvidenceRoom, workers: int) -> bool:
+def has(room: EvidenceStore, workers: int) -> bool:
     """Return whether the RayCluster has so many workers."""
     pods = [pod.label for pod in room.living("Pod", NAMESPACE)]
     return sum(each.get(labels.CLUSTER) == CLUSTER and each.get(labels.GROUP) == GROUP for each in pods) == workers
@@ -267,7 +267,7 @@ async def watch(rig: Rig, figures: Figures) -> None:
         await asyncio.sleep(1)
 
 
-def count_pods(room: EvidenceRoom, figures: Figures) -> None:
+def count_pods(room: EvidenceStore, figures: Figures) -> None:
     """Count what there ever was."""
     pods = {each.object.metadata.uid: each.object for each in room.seen if each.kind == "Pod"}
     figures.made = sum(pod.label.get(labels.CLUSTER) == CLUSTER for pod in pods.values())

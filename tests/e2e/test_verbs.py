@@ -47,8 +47,8 @@ ELSEWHERE: Final = {"cluster", "images", "up", "demo", "dashboard", "migrate", "
 FORMATS: Final = ("json", "yaml", "name", "wide")
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """A terminal, and the service that it is about."""
+class Shell(msgspec.Struct, frozen=True, kw_only=True):
+    """A terminal, and the RayService of its commands."""
 
     terminal: Session
     greeter: Greeter
@@ -72,9 +72,9 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return await self.terminal.read(f"raybus get rayservice {SERVICE} -o json")
 
 
-def _write_manifest(desk: Desk, version: int) -> None:
-    body = desk.greeter.manifest(version)
-    (desk.terminal.folder / f"{SERVICE}-v{version}.yaml").write_text(yaml.safe_dump(body, sort_keys=False))
+def _write_manifest(shell: Shell, version: int) -> None:
+    body = shell.greeter.manifest(version)
+    (shell.terminal.folder / f"{SERVICE}-v{version}.yaml").write_text(yaml.safe_dump(body, sort_keys=False))
 
 
 def _at_home(kubeconfig: Path, to: Path, *, token: str = "") -> Path:
@@ -90,34 +90,34 @@ def _at_home(kubeconfig: Path, to: Path, *, token: str = "") -> Path:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def desk(
+async def shell(
     rig: Rig, known: Record, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> AsyncGenerator[Desk]:
+) -> AsyncGenerator[Shell]:
     """Start version 1, sit down at the terminal, and keep what was recorded if all went well."""
     rig.need_gateway()
     folder = tmp_path_factory.mktemp("user")
     kubeconfig = _at_home(known.kubeconfig, folder / "kubeconfig")
     terminal = Session(folder, kubeconfig, known.binaries["kubectl"].parent)
     is_update = bool(request.config.getoption("--update-golden"))
-    desk = Desk(terminal=terminal, greeter=Greeter(rig, OPTIONS), rig=rig, is_update=is_update)
+    shell = Shell(terminal=terminal, greeter=Greeter(rig, OPTIONS), rig=rig, is_update=is_update)
     failed = request.session.testsfailed
-    await desk.greeter.start()
+    await shell.greeter.start()
     for version in (1, 2):
-        _write_manifest(desk, version)
-    yield desk
-    await desk.greeter.stop()
+        _write_manifest(shell, version)
+    yield shell
+    await shell.greeter.stop()
     is_whole = is_update and request.session.testsfailed == failed
     terminal.write(PAGE if is_whole else Path("build/session.md"), HEAD)
 
 
-async def test_at_rest(desk: Desk) -> None:
-    at = desk.terminal
+async def test_at_rest(shell: Shell) -> None:
+    at = shell.terminal
     at.paragraph("## A service without an upgrade")
     assert (await at.type("raybus version")).shown.startswith("raybus ")
     found = await at.type("raybus doctor")
     assert "×" not in found.shown
     listed = await at.type("raybus list")
-    status = (await desk.service())["status"]
+    status = (await shell.service())["status"]
     active = status["activeServiceStatus"]["rayClusterName"]
     assert [line.split()[:4] for line in listed.lines[1:2]] == [
         [SERVICE, "Ready", str(status["numServeEndpoints"]), "100"]
@@ -133,20 +133,20 @@ async def test_at_rest(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("verb", ["list", f"get rayservice {SERVICE}", f"history {SERVICE}"])
-async def test_every_format_contains_the_same(desk: Desk, verb: str) -> None:
-    texts = {output: await desk.terminal.pipe(f"raybus {verb} -o {output}") for output in FORMATS}
+async def test_every_format_contains_the_same(shell: Shell, verb: str) -> None:
+    texts = {output: await shell.terminal.pipe(f"raybus {verb} -o {output}") for output in FORMATS}
     data = yaml.safe_load(texts["json"])
     printed = yaml.safe_load(texts["yaml"])
     ages = re.compile(r"\d+")
     assert ages.sub("N", str(data)) == ages.sub("N", str(printed))
-    active = (await desk.greeter.state()).active
+    active = (await shell.greeter.state()).active
     assert active in texts["wide"]
     assert active in str(data)
     assert texts["name"].splitlines()[0] in {"1", f"rayservice.ray.io/{SERVICE}"}
 
 
-async def test_what_needs_no_upgrade(desk: Desk) -> None:
-    at = desk.terminal
+async def test_what_needs_no_upgrade(shell: Shell) -> None:
+    at = shell.terminal
     linted = await at.type(f"raybus lint -f {SERVICE}-v2.yaml")
     assert "0 error(s)" in linted.shown
     assert (await at.pipe("kubectl raybus list -o name")).splitlines()[0] == f"rayservice.ray.io/{SERVICE}"
@@ -172,17 +172,17 @@ async def test_what_needs_no_upgrade(desk: Desk) -> None:
     ]
 
 
-async def test_plan_and_apply(desk: Desk) -> None:
-    at = desk.terminal
+async def test_plan_and_apply(shell: Shell) -> None:
+    at = shell.terminal
     at.paragraph("## Plan, then apply")
-    before = await desk.service()
+    before = await shell.service()
     planned = await at.type(f"raybus plan -f {SERVICE}-v2.yaml")
     assert planned.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
     data = await at.read(f"raybus plan -f {SERVICE}-v2.yaml -o json")
     assert [each["strategy"] for each in data["ways"] if each["isChosen"]] == ["NewClusterWithIncrementalUpgrade"]
-    assert (await desk.service())["metadata"]["generation"] == before["metadata"]["generation"]
+    assert (await shell.service())["metadata"]["generation"] == before["metadata"]["generation"]
     await at.type(f"kubectl apply -f {SERVICE}-v2.yaml")
-    await desk.greeter.wait("a pending cluster with pods", _has_pods)
+    await shell.greeter.wait("a pending cluster with pods", _has_pods)
     why = await at.type(f"raybus explain {SERVICE}")
     assert why.lines[0] == f"RayService {NAMESPACE}/{SERVICE} is Upgrading"
     waiting = await at.type(f"raybus status {SERVICE} --timeout 3s", code=3)
@@ -193,66 +193,66 @@ def _has_pods(state: ClusterState) -> bool:
     return bool(state.pending) and any(pod.metadata.labels.get("ray.io/cluster") == state.pending for pod in state.pods)
 
 
-async def test_take_back_and_try_again(desk: Desk) -> None:
-    at = desk.terminal
+async def test_take_back_and_try_again(shell: Shell) -> None:
+    at = shell.terminal
     at.paragraph(
         "## Abort and retry\n\nAn abort moves the traffic back, and only the old cluster serves. A retry tries the same spec again."
     )
     await at.type(f"raybus abort {SERVICE}")
-    await _until_phase(desk, "Aborted")
+    await _until_phase(shell, "Aborted")
     failed = await at.type(f"raybus status {SERVICE}", code=1)
     assert f"RayService {NAMESPACE}/{SERVICE} Aborted" in failed.shown
-    assert (await desk.greeter.state()).pending == ""
+    assert (await shell.greeter.state()).pending == ""
     await at.type(f"raybus retry {SERVICE}")
-    await _until_phase(desk, "Upgrading")
+    await _until_phase(shell, "Upgrading")
 
 
-async def _until_phase(desk: Desk, phase: str) -> None:
+async def _until_phase(shell: Shell, phase: str) -> None:
     async def is_so() -> bool:
-        return (await desk.tree())["phase"] == phase
+        return (await shell.tree())["phase"] == phase
 
     await eventually_true(is_so, within=60, what=phase)
 
 
-async def test_hold_let_go_and_hasten(desk: Desk) -> None:
-    at = desk.terminal
+async def test_hold_let_go_and_hasten(shell: Shell) -> None:
+    at = shell.terminal
     at.paragraph("## Pause, resume, promote\n\nThe new cluster has 25 percent of the traffic:")
     watch = f"raybus get rayservice {SERVICE} -w"
-    old = (await desk.greeter.state()).active
+    old = (await shell.greeter.state()).active
     async with at.following(watch) as live, at.kept(watch, "Meanwhile, in another window:"):
-        await desk.greeter.wait_for_share(25)
+        await shell.greeter.wait_for_share(25)
         await at.type(f"raybus pause {SERVICE}")
-        await _until_phase(desk, "Paused")
-        await _expect_the_state_of_the_api_server(desk, await at.type(f"raybus get rayservice {SERVICE}"))
+        await _until_phase(shell, "Paused")
+        await _expect_the_state_of_the_api_server(shell, await at.type(f"raybus get rayservice {SERVICE}"))
         await at.type(f"raybus resume {SERVICE}")
-        await desk.greeter.wait_for_share(50)
+        await shell.greeter.wait_for_share(50)
         await at.type(f"raybus promote {SERVICE}")
         done = await at.type(f"raybus status {SERVICE} --timeout 3m")
         code = await live.interrupt()
-    picture, new = live.raw.decode(), (await desk.greeter.state()).active
+    picture, new = live.raw.decode(), (await shell.greeter.state()).active
     assert code == INTERRUPTED, picture[-2000:]
     assert ("█" in picture, "\x1b[?25h" in picture) == (True, True)
     assert new != old
     assert f"RayCluster {new} serves" in done.shown
 
 
-async def _expect_the_state_of_the_api_server(desk: Desk, shown: Done) -> None:
+async def _expect_the_state_of_the_api_server(shell: Shell, shown: Done) -> None:
     """Compare a picture with the weights on the route, and with capacities and step by the status."""
-    found, shares = await desk.tree(), await desk.shares()
+    found, shares = await shell.tree(), await shell.shares()
     assert [each["weight"] for each in found["clusters"]] == shares
     assert [int(each) for each in re.findall(r"[█░]{20} +(\d+) %", shown.shown)] == shares
-    status = (await desk.service())["status"]
+    status = (await shell.service())["status"]
     sides = (status["activeServiceStatus"], status["pendingServiceStatus"])
     assert [each["targetCapacity"] for each in found["clusters"]] == [each["targetCapacity"] for each in sides]
     assert (found["upgrade"]["step"], found["upgrade"]["steps"]) == (shares[1] // OPTIONS.step, 100 // OPTIONS.step)
     assert max(len(line) for line in shown.lines) <= COLUMNS
 
 
-async def test_what_it_came_to(desk: Desk) -> None:
-    at = desk.terminal
+async def test_what_it_came_to(shell: Shell) -> None:
+    at = shell.terminal
     at.paragraph("## Results")
-    await desk.greeter.wait("the old cluster going", lambda state: state.clusters == (state.active,))
-    receipt = await _receipt(desk, (await desk.greeter.state()).active)
+    await shell.greeter.wait("the old cluster going", lambda state: state.clusters == (state.active,))
+    receipt = await _receipt(shell, (await shell.greeter.state()).active)
     printed = await at.type(f"raybus events {SERVICE} --since 10m")
     kinds = [line.split("  ")[2].split(":")[0].split(" (")[0] for line in printed.lines if SERVICE in line]
     assert [kind for kind in kinds if kind in ENDS][-len(ENDS) :] == ENDS
@@ -261,13 +261,13 @@ async def test_what_it_came_to(desk: Desk) -> None:
     assert f"Upgrade from {receipt['from']} to {receipt['to']}: Promoted" in shown.shown
 
 
-async def _receipt(desk: Desk, cluster: str) -> Json:
+async def _receipt(shell: Shell, cluster: str) -> Json:
     """Wait for the receipt of the upgrade to a cluster."""
     held: Json = {}
 
     async def is_written() -> bool:
         nonlocal held
-        text = (await desk.service())["metadata"]["annotations"].get("raybus.io/upgrade-receipt", "{}")
+        text = (await shell.service())["metadata"]["annotations"].get("raybus.io/upgrade-receipt", "{}")
         held = msgspec.json.decode(text)
         return held.get("to") == cluster
 
@@ -275,24 +275,24 @@ async def _receipt(desk: Desk, cluster: str) -> Json:
     return held
 
 
-async def test_go_back_although_the_old_cluster_is_gone(desk: Desk) -> None:
-    at = desk.terminal
+async def test_go_back_although_the_old_cluster_is_gone(shell: Shell) -> None:
+    at = shell.terminal
     at.paragraph("## Undo after the deletion of the old cluster")
-    before = await desk.service()
+    before = await shell.service()
     tried = await at.type(f"raybus undo {SERVICE} --dry-run")
     assert tried.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
-    assert (await desk.service())["metadata"]["generation"] == before["metadata"]["generation"]
+    assert (await shell.service())["metadata"]["generation"] == before["metadata"]["generation"]
     await at.type(f"raybus undo {SERVICE}")
-    await desk.greeter.wait("a pending cluster", lambda state: bool(state.pending))
-    asked = (await desk.service())["spec"]
-    config = desk.greeter.manifest(1)["spec"]
+    await shell.greeter.wait("a pending cluster", lambda state: bool(state.pending))
+    asked = (await shell.service())["spec"]
+    config = shell.greeter.manifest(1)["spec"]
     assert asked["serveConfigV2"] == config["serveConfigV2"]
     assert _environment(asked) == _environment(config)
     await at.type(f"raybus promote {SERVICE}")
     await at.type(f"raybus status {SERVICE} --timeout 5m")
     shown = await at.type(f"raybus history {SERVICE}")
     assert [line.split()[0] for line in shown.lines[1:3]] == ["2", "3"]
-    held = msgspec.json.decode(await desk.rig.kube.list(CONTROLLER_REVISION, NAMESPACE))["items"]
+    held = msgspec.json.decode(await shell.rig.kube.list(CONTROLLER_REVISION, NAMESPACE))["items"]
     assert sorted(each["revision"] for each in held if "spec" in each["data"]) == [2, 3]
 
 
@@ -300,8 +300,8 @@ def _environment(spec: Json) -> list[Json]:
     return spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
 
 
-async def test_when_something_is_wrong(desk: Desk, known: Record) -> None:
-    at = desk.terminal
+async def test_when_something_is_wrong(shell: Shell, known: Record) -> None:
+    at = shell.terminal
     at.paragraph("## Errors")
     await at.type("raybus get rayservice nobody", code=1)
     await at.type("raybus list --context mars", code=1)
@@ -319,13 +319,13 @@ async def test_when_something_is_wrong(desk: Desk, known: Record) -> None:
     assert {"rayservice.yaml", "controllerrevisions.yaml", "httproute.yaml", "doctor.yaml"} <= names
 
 
-async def test_every_verb_about_a_running_service_was_typed(desk: Desk) -> None:
-    typed = {parts[1] for parts in map(str.split, desk.terminal.commands) if parts[0] == "raybus"}
+async def test_every_verb_about_a_running_service_was_typed(shell: Shell) -> None:
+    typed = {parts[1] for parts in map(str.split, shell.terminal.commands) if parts[0] == "raybus"}
     assert typed == {*main.PARTS, "version"} - ELSEWHERE
 
 
-async def test_the_page_shows_these_commands(desk: Desk) -> None:
+async def test_the_page_shows_these_commands(shell: Shell) -> None:
     recorded = "docs/session.md is not recorded: `pytest --update-golden tests/e2e/test_verbs.py` does it"
-    assert desk.is_update or PAGE.exists(), recorded
-    typed = re.findall(r"^\$ (.*)$", desk.terminal.page if desk.is_update else PAGE.read_text(), flags=re.MULTILINE)
-    assert [each for each in typed if each != "echo $?"] == desk.terminal.commands
+    assert shell.is_update or PAGE.exists(), recorded
+    typed = re.findall(r"^\$ (.*)$", shell.terminal.page if shell.is_update else PAGE.read_text(), flags=re.MULTILINE)
+    assert [each for each in typed if each != "echo $?"] == shell.terminal.commands

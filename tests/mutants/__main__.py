@@ -117,7 +117,7 @@ def generated(only: str) -> Iterator[Job]:
                 )
 
 
-class Killers:
+class KillingTests:
     """Tests that killed mutants, by the file that was changed: most mutants of a file fall to the same few."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ def main() -> int:
     print(f"{len(jobs)} mutants")
     left: list[Job] = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        for number, (job, lives) in enumerate(zip(jobs, pool.map(Killers().survives, jobs), strict=True), start=1):
+        for number, (job, lives) in enumerate(zip(jobs, pool.map(KillingTests().survives, jobs), strict=True), start=1):
             left += [job] if lives else []
             print(f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: {job.what}", flush=True)
     print(f"{len(jobs) - len(left)} of {len(jobs)} killed; survivors:")

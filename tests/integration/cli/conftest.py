@@ -44,7 +44,7 @@ class Done(msgspec.Struct, frozen=True):
         return json.loads(self.out)
 
 
-class Town:
+class CliNamespace:
     """A namespace, and the command line pointed at it."""
 
     def __init__(self, kube: KubeClient, kubeconfig: Path, namespace: str) -> None:
@@ -124,13 +124,13 @@ _SERVER_OWNED = {"uid", "resourceVersion", "generation", "creationTimestamp", "f
 
 
 @pytest.fixture
-async def town(control_plane: ControlPlane) -> AsyncGenerator[Town]:
+async def scope(control_plane: ControlPlane) -> AsyncGenerator[CliNamespace]:
     """Make a namespace of its own."""
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"cli-{uuid4().hex[:8]}"
     await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     try:
-        yield Town(kube, control_plane.kubeconfig, namespace)
+        yield CliNamespace(kube, control_plane.kubeconfig, namespace)
     finally:
         with suppress(errors.RaybusError):
             await kube.delete(NAMESPACE, None, namespace)

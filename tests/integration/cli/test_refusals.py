@@ -12,7 +12,7 @@ import yaml
 from common.api.opaque import Body
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_SERVICE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
-from integration.cli.conftest import Town
+from integration.cli.conftest import CliNamespace
 from localcluster.control_plane import ControlPlane
 from support.builders import snapshots
 
@@ -28,33 +28,33 @@ def _with_token(kubeconfig: Path, token: str, to: Path) -> Path:
     return to
 
 
-def test_no_kubeconfig(tmp_path: Path, town: Town) -> None:
-    done = town.raybus("list", kubeconfig=tmp_path / "none")
+def test_no_kubeconfig(tmp_path: Path, scope: CliNamespace) -> None:
+    done = scope.raybus("list", kubeconfig=tmp_path / "none")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         f"error: there is no kubeconfig {tmp_path / 'none'}: name one with --kubeconfig, or set KUBECONFIG\n"
     )
 
 
-def test_an_unknown_context(town: Town) -> None:
-    done = town.raybus("list", "--context", "mars")
+def test_an_unknown_context(scope: CliNamespace) -> None:
+    done = scope.raybus("list", "--context", "mars")
     assert done.code == 1
     assert done.err.startswith("error: context 'mars' is not in the kubeconfig; choose one with --context (known: ")
 
 
-def test_a_cluster_that_does_not_answer(town: Town, tmp_path: Path) -> None:
-    document = yaml.safe_load(town.kubeconfig.read_text())
+def test_a_cluster_that_does_not_answer(scope: CliNamespace, tmp_path: Path) -> None:
+    document = yaml.safe_load(scope.kubeconfig.read_text())
     document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     (tmp_path / "away").write_text(yaml.safe_dump(document))
-    done = town.raybus("get", "rayservice", "demo", kubeconfig=tmp_path / "away")
+    done = scope.raybus("get", "rayservice", "demo", kubeconfig=tmp_path / "away")
     assert done.code == 1
     assert done.err.startswith("error: the API server at https://127.0.0.1:9 does not answer")
     assert done.err.endswith("is it up, and is the --context right?\n")
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_stranger(town: Town, tmp_path: Path) -> None:
-    done = town.raybus("list", kubeconfig=_with_token(town.kubeconfig, "wrong", tmp_path / "stranger"))
+def test_a_stranger(scope: CliNamespace, tmp_path: Path) -> None:
+    done = scope.raybus("list", kubeconfig=_with_token(scope.kubeconfig, "wrong", tmp_path / "stranger"))
     assert done.code == 1
     assert (
         done.err
@@ -62,42 +62,42 @@ def test_a_stranger(town: Town, tmp_path: Path) -> None:
     )
 
 
-async def guest(town: Town, to: Path, *kinds: str) -> Path:
+async def guest(scope: CliNamespace, to: Path, *kinds: str) -> Path:
     """Return the kubeconfig of a user that may read some kinds of ray.io in the namespace, and nothing else."""
-    await town.kube.create(SERVICE_ACCOUNT, town.namespace, {"metadata": {"name": "guest"}})
+    await scope.kube.create(SERVICE_ACCOUNT, scope.namespace, {"metadata": {"name": "guest"}})
     if kinds:
         rules = [{"apiGroups": ["ray.io"], "resources": list(kinds), "verbs": ["get", "list"]}]
-        await town.kube.create(ROLE, town.namespace, {"metadata": {"name": "guest"}, "rules": rules})
+        await scope.kube.create(ROLE, scope.namespace, {"metadata": {"name": "guest"}, "rules": rules})
         binding: Body = {"metadata": {"name": "guest"}, "subjects": [{"kind": "ServiceAccount", "name": "guest"}]}
-        binding["subjects"][0]["namespace"] = town.namespace
+        binding["subjects"][0]["namespace"] = scope.namespace
         binding["roleRef"] = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": "guest"}
-        await town.kube.create(ROLE_BINDING, town.namespace, binding)
-    path = SERVICE_ACCOUNT.path(town.namespace, "guest", "token")
-    answer = yaml.safe_load(await town.kube.request("POST", path, body={"spec": {}}))
-    return _with_token(town.kubeconfig, answer["status"]["token"], to)
+        await scope.kube.create(ROLE_BINDING, scope.namespace, binding)
+    path = SERVICE_ACCOUNT.path(scope.namespace, "guest", "token")
+    answer = yaml.safe_load(await scope.kube.request("POST", path, body={"spec": {}}))
+    return _with_token(scope.kubeconfig, answer["status"]["token"], to)
 
 
 async def test_a_user_with_few_rights_sees_what_is_allowed_and_the_rights_that_are_missing(
-    town: Town, tmp_path: Path
+    scope: CliNamespace, tmp_path: Path
 ) -> None:
-    await town.settle(snapshots.a_ready_service(), snapshots.a_cluster(snapshots.BLUE, snapshots.a_config()))
-    reader = await guest(town, tmp_path / "guest", "rayservices", "rayclusters")
-    shown = town.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=reader)
+    await scope.settle(snapshots.a_ready_service(), snapshots.a_cluster(snapshots.BLUE, snapshots.a_config()))
+    reader = await guest(scope, tmp_path / "guest", "rayservices", "rayclusters")
+    shown = scope.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=reader)
     assert (shown.code, shown.err) == (0, "")
     assert "demo-blue  active" in shown.out
     assert "Not readable: pods: " in shown.out
-    kept = town.raybus("history", "demo", kubeconfig=reader)
+    kept = scope.raybus("history", "demo", kubeconfig=reader)
     assert kept.code == 0
     assert kept.err.startswith("Not readable: controllerrevisions: ")
     for verb, what in (("pause", "cannot patch"), ("undo", "no earlier spec")):
-        done = town.raybus(verb, "demo", kubeconfig=reader)
+        done = scope.raybus(verb, "demo", kubeconfig=reader)
         assert (done.code, done.out) == (1, "")
         assert what in done.err.splitlines()[-1]
 
 
-async def test_somebody_without_rights(town: Town, tmp_path: Path) -> None:
-    reader = await guest(town, tmp_path / "guest")
-    done = town.raybus("list", kubeconfig=reader)
+async def test_somebody_without_rights(scope: CliNamespace, tmp_path: Path) -> None:
+    reader = await guest(scope, tmp_path / "guest")
+    done = scope.raybus("list", kubeconfig=reader)
     assert done.code == 1
     assert 'cannot list resource "rayservices"' in done.err
     assert done.err.endswith("see what you may do with 'kubectl auth can-i --list'\n")
@@ -132,8 +132,8 @@ async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: 
     assert out.decode() == "RayService default/demo Ready: 3 endpoints, RayCluster unknown serves\n"
 
 
-async def test_no_crds(town: Town, bare: Path) -> None:
-    done = town.raybus("list", kubeconfig=bare)
+async def test_no_crds(scope: CliNamespace, bare: Path) -> None:
+    done = scope.raybus("list", kubeconfig=bare)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         "error: the cluster does not serve ray.io/v1: install the CRDs with "

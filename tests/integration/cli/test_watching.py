@@ -10,7 +10,7 @@ import pytest
 from common.kube import rest_config
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from integration.cli.conftest import Town
+from integration.cli.conftest import CliNamespace
 from integration.cli.test_refusals import guest
 from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
@@ -28,37 +28,37 @@ AT_ONCE_SECONDS = 0.7
 """A poll of each second would miss it in a third of the runs."""
 
 
-def _table(town: Town) -> Source:
-    return Tables(kinds.KINDS, town.namespace, "", wide=False)
+def _table(scope: CliNamespace) -> Source:
+    return Tables(kinds.KINDS, scope.namespace, "", wide=False)
 
 
-def _everything(_town: Town) -> Source:
+def _everything(_town: CliNamespace) -> Source:
     return Tables(kinds.KINDS, None, "", wide=False)
 
 
-def _tree(town: Town) -> Source:
-    return Trees(town.namespace, [Target(kinds.SERVICE, "demo")], wide=False)
+def _tree(scope: CliNamespace) -> Source:
+    return Trees(scope.namespace, [Target(kinds.SERVICE, "demo")], wide=False)
 
 
-def _cluster_tree(town: Town) -> Source:
-    return Trees(town.namespace, [Target(kinds.CLUSTER, BLUE)], wide=False)
+def _cluster_tree(scope: CliNamespace) -> Source:
+    return Trees(scope.namespace, [Target(kinds.CLUSTER, BLUE)], wide=False)
 
 
 @pytest.mark.parametrize(("source", "first"), [(_table, 2), (_everything, 2), (_tree, 1), (_cluster_tree, 1)])
 async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
-    source: Callable[[Town], Source], first: int, town: Town, capsys: pytest.CaptureFixture[str]
+    source: Callable[[CliNamespace], Source], first: int, scope: CliNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await town.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"),))
+    await scope.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"),))
     printed: list[str] = []
 
     def lines() -> list[str]:
-        printed.extend(each for each in capsys.readouterr().out.splitlines() if town.namespace in each)
+        printed.extend(each for each in capsys.readouterr().out.splitlines() if scope.namespace in each)
         return printed
 
-    configuration = await rest_config.load(kubeconfig=town.kubeconfig)
+    configuration = await rest_config.load(kubeconfig=scope.kubeconfig)
     kube = CountingClient(configuration, user_agent="raybus-test")
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(watching.follow(kube, source(town), Output.JSON))
+        task = group.create_task(watching.follow(kube, source(scope), Output.JSON))
         await eventually(lambda: len(lines()) == first, what="the first lines")
         await asyncio.sleep(IDLE_SECONDS)
         assert lines()[first:] == []
@@ -66,20 +66,22 @@ async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
         await asyncio.sleep(IDLE_SECONDS)
         assert kube.requests[asked:] == []
         patch = Patch(body={"status": {"reason": "changed", "desiredWorkerReplicas": 7}}, subresource="status")
-        await town.kube.patch(RAY_CLUSTER, town.namespace, BLUE, patch)
+        await scope.kube.patch(RAY_CLUSTER, scope.namespace, BLUE, patch)
         patch = Patch(body={"status": {"numServeEndpoints": 9}}, subresource="status")
-        await town.kube.patch(RAY_SERVICE, town.namespace, "demo", patch)
+        await scope.kube.patch(RAY_SERVICE, scope.namespace, "demo", patch)
         await eventually(lambda: len(lines()) > first, within=AT_ONCE_SECONDS, what="the change")
         task.cancel()
     await kube.close()
-    assert {json.loads(each)["namespace"] for each in printed} == {town.namespace}
+    assert {json.loads(each)["namespace"] for each in printed} == {scope.namespace}
 
 
 @pytest.mark.parametrize("command", [("list",), ("get", "rayservices"), ("get", "rayservice", "demo")])
-async def test_the_right_that_is_missing_is_named(command: tuple[str, ...], town: Town, tmp_path: Path) -> None:
-    await town.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()))
-    reader = await guest(town, tmp_path / "guest", "rayservices", "rayclusters")
-    done = town.raybus(*command, "-w", kubeconfig=reader)
+async def test_the_right_that_is_missing_is_named(
+    command: tuple[str, ...], scope: CliNamespace, tmp_path: Path
+) -> None:
+    await scope.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()))
+    reader = await guest(scope, tmp_path / "guest", "rayservices", "rayclusters")
+    done = scope.raybus(*command, "-w", kubeconfig=reader)
     assert done.code == 1
     assert 'cannot watch resource "ray' in done.err
     assert done.err.endswith("see what you may do with 'kubectl auth can-i --list'\n")

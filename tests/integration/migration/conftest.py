@@ -40,7 +40,7 @@ from support.waiting import eventually, eventually_true
 from traffic_manager import wiring as traffic_wiring
 
 
-class Estate:
+class KubeRayNamespace:
     """A namespace with what KubeRay left in it."""
 
     def __init__(self, control_plane: ControlPlane, kube: KubeClient, namespace: str, clock: Clock) -> None:
@@ -108,13 +108,13 @@ class Reconcilers:
 
 
 @asynccontextmanager
-async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
+async def working(legacy: KubeRayNamespace) -> AsyncGenerator[Reconcilers]:
     """Run the reconcilers for the length of a block."""
-    own = await CountingClient.connect(kubeconfig=estate.control_plane.kubeconfig, user_agent="raybus-test")
-    clock, namespace = estate.clock, estate.namespace
+    own = await CountingClient.connect(kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test")
+    clock, namespace = legacy.clock, legacy.namespace
     events = FakeEvents(clock)
-    services = service_wiring.assemble(own, estate.serve, Config(), clock=clock, instance="test", bus=events)
-    traffic = traffic_wiring.assemble(own, estate.serve, clock=clock, instance="test")
+    services = service_wiring.assemble(own, legacy.serve, Config(), clock=clock, instance="test", bus=events)
+    traffic = traffic_wiring.assemble(own, legacy.serve, clock=clock, instance="test")
     registry = CollectorRegistry()
     clusters = cluster_wiring.assemble(own, ClusterConfig(), clock=clock, instance="test", registry=registry)
     reconciles = [Reconciles(each.reconciler) for each in (services, traffic, clusters)]
@@ -124,9 +124,9 @@ async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
     ]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(GatewayController(estate.kube, namespace).run())]
+            tasks = [group.create_task(GatewayController(legacy.kube, namespace).run())]
             for app, kinds in zip(apps, (KINDS, KINDS, CLUSTER_KINDS), strict=True):
-                feed = ApiFeed(estate.kube, kinds, namespace=namespace)
+                feed = ApiFeed(legacy.kube, kinds, namespace=namespace)
                 tasks += [group.create_task(follow(feed, app.controller)), group.create_task(app.run(workers=4))]
             yield Reconcilers(own, apps, reconciles)
             for task in tasks:
@@ -158,13 +158,13 @@ async def _is_served(kube: KubeClient) -> bool:
 
 
 @pytest.fixture
-async def estate(control_plane: ControlPlane, gateway_api: None) -> AsyncGenerator[Estate]:
+async def legacy(control_plane: ControlPlane, gateway_api: None) -> AsyncGenerator[KubeRayNamespace]:
     """Make a namespace of its own."""
     del gateway_api  # it is there
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
     await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     try:
-        yield Estate(control_plane, kube, namespace, SystemClock())
+        yield KubeRayNamespace(control_plane, kube, namespace, SystemClock())
     finally:
         await kube.close()

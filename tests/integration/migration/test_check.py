@@ -14,7 +14,7 @@ from common.api.opaque import Body
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from integration.migration import cast_of
-from integration.migration.conftest import Estate
+from integration.migration.conftest import KubeRayNamespace
 from localcluster.control_plane import ControlPlane
 from raybus_cli import main
 from raybus_cli.migrating import check
@@ -31,12 +31,12 @@ HOOKS = Resource(
 )
 
 
-async def checked(estate: Estate) -> Report:
+async def checked(legacy: KubeRayNamespace) -> Report:
     """Check the namespace, with the fake Serve in place of dashboards behind the API server."""
-    kube = await KubeClient.connect(kubeconfig=estate.control_plane.kubeconfig, user_agent="raybus-test")
+    kube = await KubeClient.connect(kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test")
     try:
         return await check.check(
-            kube, raybus_namespace="raybus", namespace=estate.namespace, dashboard=estate.serve, clock=estate.clock
+            kube, raybus_namespace="raybus", namespace=legacy.namespace, dashboard=legacy.serve, clock=legacy.clock
         )
     finally:
         await kube.close()
@@ -52,39 +52,39 @@ def reported(report: Report) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", cast_of.RECORDED)
-async def test_a_service_that_kuberay_left_is_ready(estate: Estate, name: str) -> None:
-    before = await estate.inherit(name)
-    report = await checked(estate)
+async def test_a_service_that_kuberay_left_is_ready(legacy: KubeRayNamespace, name: str) -> None:
+    before = await legacy.inherit(name)
+    report = await checked(legacy)
     assert reported(report) == {}
     assert report.verdict is Verdict.READY
-    assert [each["metadata"] for each in await estate.read()] == [each["metadata"] for each in before], "it only reads"
+    assert [each["metadata"] for each in await legacy.read()] == [each["metadata"] for each in before], "it only reads"
     kinds = [each.kind for each in report.objects]
     assert kinds.count("RayService") == 1
     assert kinds.count("RayCluster") == (2 if name == cast_of.MOVING else 1)
 
 
-async def test_clusters_that_kuberay_left_are_ready(estate: Estate) -> None:
+async def test_clusters_that_kuberay_left_are_ready(legacy: KubeRayNamespace) -> None:
     setting = of_name("plain")
-    await restoring.leave(estate.kube, estate.namespace, setting)
-    report = await checked(estate)
+    await restoring.leave(legacy.kube, legacy.namespace, setting)
+    report = await checked(legacy)
     assert reported(report) == {}
     assert sorted(each.name for each in report.objects) == sorted(goldens.clusters(setting))
 
 
-async def a_changed_spec(estate: Estate) -> None:
+async def a_changed_spec(legacy: KubeRayNamespace) -> None:
     service = Patch(body={"spec": {"rayClusterConfig": cast_of.config("rayproject/ray:2.54.0")}})
-    await estate.kube.patch(RAY_SERVICE, estate.namespace, cast_of.BLUE_GREEN, service)
+    await legacy.kube.patch(RAY_SERVICE, legacy.namespace, cast_of.BLUE_GREEN, service)
 
 
-async def more_workers(estate: Estate) -> None:
-    clusters = [each for each in await estate.read() if each["kind"] == "RayCluster"]
+async def more_workers(legacy: KubeRayNamespace) -> None:
+    clusters = [each for each in await legacy.read() if each["kind"] == "RayCluster"]
     change: list[Body] = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 4}]
     patch = Patch(body=change, content_type="application/json-patch+json")
-    await estate.kube.patch(RAY_CLUSTER, estate.namespace, clusters[0]["metadata"]["name"], patch)
+    await legacy.kube.patch(RAY_CLUSTER, legacy.namespace, clusters[0]["metadata"]["name"], patch)
 
 
-async def a_silent_dashboard(estate: Estate) -> None:
-    for head in estate.serve.heads.values():
+async def a_silent_dashboard(legacy: KubeRayNamespace) -> None:
+    for head in legacy.serve.heads.values():
         head.behaviour = "silent"
 
 
@@ -97,17 +97,17 @@ async def a_silent_dashboard(estate: Estate) -> None:
     ],
 )
 async def test_planned_changes_are_printed(
-    estate: Estate, spoil: Callable[[Estate], Awaitable[None]], verdict: Verdict, text: str
+    legacy: KubeRayNamespace, spoil: Callable[[KubeRayNamespace], Awaitable[None]], verdict: Verdict, text: str
 ) -> None:
-    await estate.inherit(cast_of.BLUE_GREEN)
-    await spoil(estate)
-    report = await checked(estate)
+    await legacy.inherit(cast_of.BLUE_GREEN)
+    await spoil(legacy)
+    report = await checked(legacy)
     assert report.verdict is verdict
     assert any(text in each for some in reported(report).values() for each in some), reported(report)
     assert all(found.remedy for each in report.objects for found in each.findings if found.level != "note")
 
 
-async def test_a_webhook_of_kuberays_operator_is_found(estate: Estate) -> None:
+async def test_a_webhook_of_kuberays_operator_is_found(legacy: KubeRayNamespace) -> None:
     name = f"validating-{uuid4().hex[:8]}"
     rule = {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["rayclusters"]}
     hook: Body = {
@@ -118,11 +118,11 @@ async def test_a_webhook_of_kuberays_operator_is_found(estate: Estate) -> None:
         "namespaceSelector": {"matchLabels": {"nobody": name}},
         "rules": [rule],
     }
-    await estate.kube.create(HOOKS, None, {"metadata": {"name": name}, "webhooks": [hook]})
+    await legacy.kube.create(HOOKS, None, {"metadata": {"name": name}, "webhooks": [hook]})
     try:
-        report = await checked(estate)
+        report = await checked(legacy)
     finally:
-        await estate.kube.delete(HOOKS, None, name)
+        await legacy.kube.delete(HOOKS, None, name)
     found = [each for each in report.findings if name in each.text]
     assert [each.level for each in found] == ["change"]
     assert f"kubectl delete validatingwebhookconfiguration {name}" in found[0].remedy
@@ -140,18 +140,18 @@ def raybus(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-async def test_an_empty_namespace_is_ready(estate: Estate) -> None:
-    code, out, _ = raybus(estate.control_plane.kubeconfig, "-n", estate.namespace, "-o", "json")
+async def test_an_empty_namespace_is_ready(legacy: KubeRayNamespace) -> None:
+    code, out, _ = raybus(legacy.control_plane.kubeconfig, "-n", legacy.namespace, "-o", "json")
     report = json.loads(out)
     assert (code, report["verdict"], report["objects"]) == (0, "ready", [])
     assert "no KubeRay operator is installed" in out
 
 
-async def test_what_may_not_be_read_ends_with_2(estate: Estate, control_plane: ControlPlane) -> None:
+async def test_what_may_not_be_read_ends_with_2(legacy: KubeRayNamespace, control_plane: ControlPlane) -> None:
     account = Resource(kind="ServiceAccount", plural="serviceaccounts")
-    await estate.kube.create(account, estate.namespace, {"metadata": {"name": "stranger"}})
-    stranger = await control_plane.kubeconfig_for_service_account(estate.namespace, "stranger")
-    code, out, err = raybus(stranger, "-n", estate.namespace)
+    await legacy.kube.create(account, legacy.namespace, {"metadata": {"name": "stranger"}})
+    stranger = await control_plane.kubeconfig_for_service_account(legacy.namespace, "stranger")
+    code, out, err = raybus(stranger, "-n", legacy.namespace)
     assert code == 2, (out, err)
     assert "rayclusters" in out + err
 

@@ -22,7 +22,7 @@ from bench.rig import BACKGROUND
 from common.kube.resources import RAY_SERVICE
 from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
-from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.cause import AlarmSetup, Cause
 from integration.monitoring.causes_around import AROUND, STALE
 from integration.monitoring.causes_of_nats import NATS
 from integration.monitoring.causes_of_processes import PROCESSES
@@ -66,9 +66,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Run:
     """One run."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._server: Prometheus = scene.ground.server
+    def __init__(self, setup: AlarmSetup) -> None:
+        self._scene = setup
+        self._server: Prometheus = setup.ground.server
         self._fired: list[Fired] = []
         self._problems: list[str] = []
         self._texts: set[str] = set()
@@ -141,12 +141,12 @@ async def run(wanted: Sequence[Cause]) -> Report:
         rules = work / "rules.yaml"
         rules.write_text(yaml.safe_dump({"groups": shortened.rules(files.groups())}))
         async with ground.started(work, LOGS, log_progress, rules=rules) as found:
-            scene = await _prepared(found)
+            setup = await _prepared(found)
             log_progress("all serve")
-            return await Run(scene).execute(wanted)
+            return await Run(setup).execute(wanted)
 
 
-async def _prepared(found: Ground) -> Scene:
+async def _prepared(found: Ground) -> AlarmSetup:
     kube = found.stack.kube
     demo, silent = Demo(kube, "demo"), "silent"
     await kube.create(RAY_SERVICE, BACKGROUND, objects.a_service(silent, interval=None))
@@ -158,7 +158,7 @@ async def _prepared(found: Ground) -> Scene:
         return not await found.server.standing()
 
     await eventually_true(is_calm, within=ground.TIMEOUT, what="a moment without an alert")
-    return Scene(ground=found, demo=demo, silent=silent)
+    return AlarmSetup(ground=found, demo=demo, silent=silent)
 
 
 def main() -> None:

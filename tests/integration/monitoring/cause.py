@@ -9,7 +9,7 @@ from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class AlarmSetup(msgspec.Struct, frozen=True, kw_only=True):
     """Where causes are provoked."""
 
     ground: Ground
@@ -25,5 +25,5 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     alerts: frozenset[str]
     """What must fire, and be silent again afterwards."""
-    provoked: Callable[[Scene], AbstractAsyncContextManager[None]]
+    provoked: Callable[[AlarmSetup], AbstractAsyncContextManager[None]]
     """Does it on entry, and undoes it on exit."""

@@ -11,7 +11,7 @@ from common.bus.nats import StreamInfo, connect
 from common.clock import SystemClock
 from common.kube.client import Patch
 from common.kube.resources import LEASE
-from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.cause import AlarmSetup, Cause
 from nats_admin import certificates, credential_folder, stream_keeper
 from nats_admin.certificates import Pair
 from nats_admin.server_conf import Server
@@ -26,8 +26,8 @@ LARGEST_STREAM: Final = 64 * 1024 * 1024
 
 
 @asynccontextmanager
-async def _silent_watch(scene: Scene) -> AsyncGenerator[None]:
-    fleet = scene.ground.stack.fleet
+async def _silent_watch(setup: AlarmSetup) -> AsyncGenerator[None]:
+    fleet = setup.ground.stack.fleet
 
     def hold(asked: Asked) -> Fate:
         return Fate(is_held=True) if asked.is_watch and "/jobs" in asked.target else PASSES
@@ -42,17 +42,17 @@ async def _silent_watch(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _no_nats(scene: Scene) -> AsyncGenerator[None]:
-    scene.ground.stack.nats.kill()
+async def _no_nats(setup: AlarmSetup) -> AsyncGenerator[None]:
+    setup.ground.stack.nats.kill()
     try:
         yield
     finally:
-        scene.ground.stack.nats.start()
+        setup.ground.stack.nats.start()
 
 
 @asynccontextmanager
-async def _old_certificate(scene: Scene) -> AsyncGenerator[None]:
-    nats, now = scene.ground.stack.nats, SystemClock().now()
+async def _old_certificate(setup: AlarmSetup) -> AsyncGenerator[None]:
+    nats, now = setup.ground.stack.nats, SystemClock().now()
     where = Server(folder=str(nats.folder), store=str(nats.store), monitoring_port=None)
     signer = Pair((nats.folder / "ca.crt").read_bytes(), (nats.folder / "ca.key").read_bytes())
     ending = certificates.new_server(signer, names=["127.0.0.1"], now=now, lifetime=LEFT)
@@ -67,8 +67,8 @@ async def _old_certificate(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _lease_of_kuberay(scene: Scene) -> AsyncGenerator[None]:
-    kube = scene.ground.stack.kube
+async def _lease_of_kuberay(setup: AlarmSetup) -> AsyncGenerator[None]:
+    kube = setup.ground.stack.kube
 
     async def held_by(holder: str, seconds: int) -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
@@ -80,8 +80,8 @@ async def _lease_of_kuberay(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _stream_with_a_limit(scene: Scene) -> AsyncGenerator[None]:
-    nats = scene.ground.stack.nats
+async def _stream_with_a_limit(setup: AlarmSetup) -> AsyncGenerator[None]:
+    nats = setup.ground.stack.nats
     async with connect(Secured(nats, nats.folder).settings("provisioner")) as bus:
         await bus.session()
         before = await bus.stream(subjects.STATE_STREAM)

@@ -14,7 +14,7 @@ from common.bus.nats import Bus, connect
 from common.bus.session import status_of
 from common.settings import Settings
 from integration.monitoring import ground
-from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.cause import AlarmSetup, Cause
 from raybus_cli.up.programs import BusAccess
 from support.servers.fleet import Observed, streams_kept
 from support.servers.nats import NatsServer, nats_server
@@ -40,9 +40,9 @@ class _Purged(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def _scraped(scene: Scene, observed: Observed, bus: BusAccess) -> AsyncGenerator[None]:
+async def _scraped(setup: AlarmSetup, observed: Observed, bus: BusAccess) -> AsyncGenerator[None]:
     """Have Prometheus scrape the keeper of a server for the length of a block."""
-    found = scene.ground
+    found = setup.ground
     logs = found.logs / observed.name
     logs.mkdir(exist_ok=True)
     async with streams_kept(bus, logs, found.emit, observed=observed):
@@ -56,44 +56,44 @@ async def _scraped(scene: Scene, observed: Observed, bus: BusAccess) -> AsyncGen
 
 
 @asynccontextmanager
-async def _one_server(scene: Scene, name: str) -> AsyncGenerator[tuple[NatsServer, Bus]]:
+async def _one_server(setup: AlarmSetup, name: str) -> AsyncGenerator[tuple[NatsServer, Bus]]:
     """Run one server without users that may store `LIMIT`, and wait for its state stream."""
-    observed, folder = Observed.on_free_ports(name), scene.ground.work / name
+    observed, folder = Observed.on_free_ports(name), setup.ground.work / name
     store = f'store_dir: "{folder / "jetstream"}", max_file_store: {LIMIT}'
     text = f'server_name: "{name}"\nmax_payload: 2MB\nhttp: "127.0.0.1:{observed.monitor}"\njetstream {{ {store} }}\n'
     with nats_server(folder, configuration=text) as server:
         async with (
-            _scraped(scene, observed, BusAccess(url=server.url)),
+            _scraped(setup, observed, BusAccess(url=server.url)),
             connect(Settings(service="watcher", nats_url=server.url)) as bus,
         ):
             await bus.session()
-            await ground.until(scene.ground.server, f'raybus_nats_stream_bytes{{pod="{name}"}}')
+            await ground.until(setup.ground.server, f'raybus_nats_stream_bytes{{pod="{name}"}}')
             yield server, bus
 
 
-async def _silent(scene: Scene, alert: str) -> None:
+async def _silent(setup: AlarmSetup, alert: str) -> None:
     """Wait for the end of an alert while its series are still there."""
 
     async def is_silent() -> bool:
-        return alert not in await scene.ground.server.firing()
+        return alert not in await setup.ground.server.firing()
 
     await eventually_true(is_silent, within=ground.TIMEOUT, what=f"the end of {alert}")
 
 
 @asynccontextmanager
-async def _filled(scene: Scene) -> AsyncGenerator[None]:
-    async with _one_server(scene, "nats-filled") as (_, bus):
+async def _filled(setup: AlarmSetup) -> AsyncGenerator[None]:
+    async with _one_server(setup, "nats-filled") as (_, bus):
         session = await bus.session()
         for number in range(HELD):
             await session.request(f"{SUBJECT}.{number}", os.urandom(MEGABYTE), read=status_of)
         yield
         await bus.api(f"STREAM.PURGE.{subjects.STATE_STREAM}", {}, _Purged)
-        await _silent(scene, FILLING)
+        await _silent(setup, FILLING)
 
 
 @asynccontextmanager
-async def _unread(scene: Scene) -> AsyncGenerator[None]:
-    async with _one_server(scene, "nats-unread") as (server, bus):
+async def _unread(setup: AlarmSetup) -> AsyncGenerator[None]:
+    async with _one_server(setup, "nats-unread") as (server, bus):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         try:
             writer.write(b'CONNECT {"verbose": false}\r\nSUB flood 1\r\n')
@@ -104,16 +104,16 @@ async def _unread(scene: Scene) -> AsyncGenerator[None]:
             yield
         finally:
             writer.close()
-        await _silent(scene, SLOW)
+        await _silent(setup, SLOW)
 
 
 @asynccontextmanager
-async def _one_of_three_hangs(scene: Scene) -> AsyncGenerator[None]:
-    folder: Path = scene.ground.work / "nats-three"
+async def _one_of_three_hangs(setup: AlarmSetup) -> AsyncGenerator[None]:
+    folder: Path = setup.ground.work / "nats-three"
     async with nats_cluster(folder) as cluster, AsyncExitStack() as stack:
         for number, (server, monitor) in enumerate(zip(cluster.servers, cluster.monitors, strict=True)):
             observed = msgspec.structs.replace(Observed.on_free_ports(f"nats-three-{number}"), monitor=monitor)
-            await stack.enter_async_context(_scraped(scene, observed, BusAccess(url=server.url, credentials=folder)))
+            await stack.enter_async_context(_scraped(setup, observed, BusAccess(url=server.url, credentials=folder)))
         bus = await stack.enter_async_context(connect(cluster.settings("watcher")))
         await bus.session()
         await cluster.until_whole(bus, subjects.STATE_STREAM)
@@ -127,11 +127,11 @@ async def _one_of_three_hangs(scene: Scene) -> AsyncGenerator[None]:
         try:
             for number in range(LAGGING):
                 await session.request(f"{SUBJECT}.{number}", b"x", read=status_of)
-            await ground.until(scene.ground.server, "raybus_nats_stream_lag_messages > 1000")
+            await ground.until(setup.ground.server, "raybus_nats_stream_lag_messages > 1000")
             yield
         finally:
             hung.thaw()
-        await _silent(scene, LAGS)
+        await _silent(setup, LAGS)
 
 
 NATS: Final = (

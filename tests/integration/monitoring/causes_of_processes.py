@@ -10,7 +10,7 @@ from bench.rig import BACKGROUND
 from chaos.stack import PROBES
 from common.kube.resources import RAY_CLUSTER
 from integration.monitoring import objects
-from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.cause import AlarmSetup, Cause
 from raybus_cli.up.programs import BusAccess
 from support.servers import fleet
 from support.servers.fault_proxy import PASSES, Asked, Fate
@@ -51,8 +51,8 @@ forms.FORMS["Pod"] = forms.Form(2, 0)
 
 
 @asynccontextmanager
-async def _frozen(scene: Scene) -> AsyncGenerator[None]:
-    (replica,) = scene.ground.stack.fleet.of(TRAFFIC)
+async def _frozen(setup: AlarmSetup) -> AsyncGenerator[None]:
+    (replica,) = setup.ground.stack.fleet.of(TRAFFIC)
     replica.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -61,8 +61,8 @@ async def _frozen(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _blocked(scene: Scene) -> AsyncGenerator[None]:
-    (replica,) = scene.ground.stack.fleet.of(SERVICES)
+async def _blocked(setup: AlarmSetup) -> AsyncGenerator[None]:
+    (replica,) = setup.ground.stack.fleet.of(SERVICES)
     for _ in range(BLOCKED_TIMES):
         replica.send_signal(signal.SIGSTOP)
         try:
@@ -74,30 +74,30 @@ async def _blocked(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _no_replica(scene: Scene) -> AsyncGenerator[None]:
-    scene.ground.stack.fleet.scale(SERVICES, 0)
+async def _no_replica(setup: AlarmSetup) -> AsyncGenerator[None]:
+    setup.ground.stack.fleet.scale(SERVICES, 0)
     try:
         yield
     finally:
-        scene.ground.stack.fleet.scale(SERVICES, 1)
-    await scene.ground.stack.fleet.ready()
+        setup.ground.stack.fleet.scale(SERVICES, 1)
+    await setup.ground.stack.fleet.ready()
 
 
 @asynccontextmanager
-async def _lease_that_cannot_be_written(scene: Scene) -> AsyncGenerator[None]:
-    async with _judged(scene, TRAFFIC, lambda asked: Fate(status=403) if asked.is_write else PASSES):
+async def _lease_that_cannot_be_written(setup: AlarmSetup) -> AsyncGenerator[None]:
+    async with _judged(setup, TRAFFIC, lambda asked: Fate(status=403) if asked.is_write else PASSES):
         yield
 
 
 @asynccontextmanager
-async def _slow_api_server(scene: Scene) -> AsyncGenerator[None]:
-    kube = scene.ground.stack.kube
+async def _slow_api_server(setup: AlarmSetup) -> AsyncGenerator[None]:
+    kube = setup.ground.stack.kube
     names = [f"crowded-{number}" for number in range(CROWDED)]
 
     def slow(asked: Asked) -> Fate:
         return PASSES if asked.is_watch or "/leases" in asked.target else Fate(delay=DELAY)
 
-    async with _judged(scene, CLUSTERS, slow):
+    async with _judged(setup, CLUSTERS, slow):
         for name in names:
             body = objects.a_cluster(name)
             await kube.create(RAY_CLUSTER, BACKGROUND, {**body, "spec": {**body["spec"], "suspend": True}})
@@ -107,11 +107,11 @@ async def _slow_api_server(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _planted_bug(scene: Scene) -> AsyncGenerator[None]:
-    stack, folder = scene.ground.stack, scene.ground.work / "bug"
+async def _planted_bug(setup: AlarmSetup) -> AsyncGenerator[None]:
+    stack, folder = setup.ground.stack, setup.ground.work / "bug"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BUG)
-    async with _another(scene, environment={"PYTHONPATH": str(folder)}):
+    async with _another(setup, environment={"PYTHONPATH": str(folder)}):
         stack.fleet.scale(CLUSTERS, 0)
         try:
             await stack.kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster(UNLUCKY))
@@ -123,35 +123,35 @@ async def _planted_bug(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _later_release(scene: Scene) -> AsyncGenerator[None]:
-    folder = scene.ground.work / "later"
+async def _later_release(setup: AlarmSetup) -> AsyncGenerator[None]:
+    folder = setup.ground.work / "later"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(LATER)
-    async with _another(scene, environment={"PYTHONPATH": str(folder)}):
+    async with _another(setup, environment={"PYTHONPATH": str(folder)}):
         yield
 
 
 @asynccontextmanager
-async def _strange_namespace(scene: Scene) -> AsyncGenerator[None]:
-    async with _another(scene, namespace=PROBES):
+async def _strange_namespace(setup: AlarmSetup) -> AsyncGenerator[None]:
+    async with _another(setup, namespace=PROBES):
         yield
 
 
 @asynccontextmanager
-async def _judged(scene: Scene, service: str, judge: Callable[[Asked], Fate]) -> AsyncGenerator[None]:
-    scene.ground.stack.fleet.judge(service, judge)
+async def _judged(setup: AlarmSetup, service: str, judge: Callable[[Asked], Fate]) -> AsyncGenerator[None]:
+    setup.ground.stack.fleet.judge(service, judge)
     try:
         yield
     finally:
-        scene.ground.stack.fleet.judge(service, None)
+        setup.ground.stack.fleet.judge(service, None)
 
 
 @asynccontextmanager
 async def _another(
-    scene: Scene, *, namespace: str = fleet.NAMESPACE, environment: dict[str, str] | None = None
+    setup: AlarmSetup, *, namespace: str = fleet.NAMESPACE, environment: dict[str, str] | None = None
 ) -> AsyncGenerator[None]:
     """Run one more cluster-reconciler, scraped like the others, for the length of a block."""
-    found, work = scene.ground, scene.ground.work
+    found, work = setup.ground, setup.ground.work
     where = fleet.Ground(
         access=found.stack.control_plane.access,
         bus=BusAccess(url=found.stack.nats.url, credentials=found.stack.nats.folder),

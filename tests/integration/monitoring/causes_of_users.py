@@ -9,7 +9,7 @@ from common.bus import streams, subjects
 from common.bus.nats import StreamInfo, connect
 from common.kube.resources import RAY_CLUSTER
 from integration.monitoring import objects
-from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.cause import AlarmSetup, Cause
 from integration.monitoring.ground import TIMEOUT
 from support.servers.relayed import Secured
 
@@ -23,40 +23,40 @@ MISSING: Final = "missing:app"
 
 
 @asynccontextmanager
-async def _requests_without_end(scene: Scene) -> AsyncGenerator[None]:
-    heads = scene.ground.stack.heads
+async def _requests_without_end(setup: AlarmSetup) -> AsyncGenerator[None]:
+    heads = setup.ground.stack.heads
     heads.ongoing = CUT
     try:
-        await scene.demo.upgrade()
+        await setup.demo.upgrade()
         yield
     finally:
         heads.ongoing = 0
-    await scene.demo.served()
+    await setup.demo.served()
 
 
 @asynccontextmanager
-async def _application_that_does_not_start(scene: Scene) -> AsyncGenerator[None]:
-    await scene.demo.annotate({"raybus.io/progress-deadline": "3s"})
-    await scene.demo.upgrade(import_path=MISSING)
+async def _application_that_does_not_start(setup: AlarmSetup) -> AsyncGenerator[None]:
+    await setup.demo.annotate({"raybus.io/progress-deadline": "3s"})
+    await setup.demo.upgrade(import_path=MISSING)
     yield
-    await scene.demo.fix()
-    await scene.demo.served()
-    await scene.demo.annotate({"raybus.io/progress-deadline": None})
+    await setup.demo.fix()
+    await setup.demo.served()
+    await setup.demo.annotate({"raybus.io/progress-deadline": None})
 
 
 @asynccontextmanager
-async def _abort(scene: Scene) -> AsyncGenerator[None]:
-    await scene.demo.upgrade(import_path=MISSING)
-    await scene.demo.annotate({"raybus.io/abort": "true"})
+async def _abort(setup: AlarmSetup) -> AsyncGenerator[None]:
+    await setup.demo.upgrade(import_path=MISSING)
+    await setup.demo.annotate({"raybus.io/abort": "true"})
     yield
-    await scene.demo.revert()
-    await scene.demo.annotate({"raybus.io/abort": None})
-    await scene.demo.at_rest()
+    await setup.demo.revert()
+    await setup.demo.annotate({"raybus.io/abort": None})
+    await setup.demo.at_rest()
 
 
 @asynccontextmanager
-async def _pods_that_are_refused(scene: Scene) -> AsyncGenerator[None]:
-    kube = scene.ground.stack.kube
+async def _pods_that_are_refused(setup: AlarmSetup) -> AsyncGenerator[None]:
+    kube = setup.ground.stack.kube
     names = [f"refused-{number}" for number in range(REFUSED)]
     for name in names:
         await kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster(name, port=BEYOND))
@@ -66,9 +66,9 @@ async def _pods_that_are_refused(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _dashboard_that_fails(scene: Scene) -> AsyncGenerator[None]:
-    heads = scene.ground.stack.heads
-    cluster = await objects.until_served(scene.ground.stack.kube, scene.silent, within=TIMEOUT)
+async def _dashboard_that_fails(setup: AlarmSetup) -> AsyncGenerator[None]:
+    heads = setup.ground.stack.heads
+    cluster = await objects.until_served(setup.ground.stack.kube, setup.silent, within=TIMEOUT)
     head = heads.serve.head(f"{cluster}-head-svc")
     head.behaviour = "500"
     try:
@@ -78,8 +78,8 @@ async def _dashboard_that_fails(scene: Scene) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _full_event_stream(scene: Scene) -> AsyncGenerator[None]:
-    nats = scene.ground.stack.nats
+async def _full_event_stream(setup: AlarmSetup) -> AsyncGenerator[None]:
+    nats = setup.ground.stack.nats
     change = f"STREAM.UPDATE.{subjects.EVENTS_STREAM}"
     async with connect(Secured(nats, nats.folder).settings("provisioner")) as bus:
         await bus.session()
@@ -87,17 +87,17 @@ async def _full_event_stream(scene: Scene) -> AsyncGenerator[None]:
         full = {"discard": "new", "max_msgs": max(1, before.state.messages)}
         await bus.api(change, before.config | full, StreamInfo)
         try:
-            await scene.demo.upgrade()
+            await setup.demo.upgrade()
             yield
         finally:
             await bus.api(change, before.config | streams.events(), StreamInfo)
-    await scene.demo.served()
+    await setup.demo.served()
 
 
 @asynccontextmanager
-async def _rules_of_another_tool(scene: Scene) -> AsyncGenerator[None]:
+async def _rules_of_another_tool(setup: AlarmSetup) -> AsyncGenerator[None]:
     """Replace the rules once; the alert ends when that is long enough ago."""
-    await scene.demo.replace_rules()
+    await setup.demo.replace_rules()
     yield
 
 

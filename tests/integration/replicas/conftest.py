@@ -24,7 +24,7 @@ CLUSTERS: Final = 8
 TIMEOUT: Final = 120.0
 
 
-class Town:
+class ChangingClusters:
     """Some RayClusters, each changed again as soon as its last change was seen to."""
 
     def __init__(self, kube: KubeClient, namespace: str, folder: Path, replicas: Replicas) -> None:
@@ -91,10 +91,12 @@ class Town:
 
 
 @pytest_asyncio.fixture
-async def town(control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path) -> AsyncGenerator[Town]:
+async def changing(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> AsyncGenerator[ChangingClusters]:
     async with relayed(tmp_path / "nats", control_plane.kubeconfig, namespace) as bus:
         with ended(Replicas("cluster_reconciler", kube, bus.secured, control_plane.kubeconfig, namespace)) as replicas:
-            found = Town(kube, namespace, tmp_path, replicas)
+            found = ChangingClusters(kube, namespace, tmp_path, replicas)
             async with asyncio.TaskGroup() as group:
                 living = group.create_task(found.live())
                 yield found

@@ -6,7 +6,7 @@ import time
 import pytest
 import structlog
 
-from integration.replicas.conftest import Town
+from integration.replicas.conftest import ChangingClusters
 from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -17,90 +17,92 @@ SLOW = 3.0
 """How much slower than a calm machine this one may be; what a change waits while nothing happens comes on top."""
 
 
-async def test_replicas_share_the_work_whatever_happens_to_them(town: Town) -> None:
-    town.start()
-    await town.rest()
-    usual = await _usual_gap(town)
+async def test_replicas_share_the_work_whatever_happens_to_them(changing: ChangingClusters) -> None:
+    changing.start()
+    await changing.rest()
+    usual = await _usual_gap(changing)
     began = time.monotonic()
-    town.start()
-    town.start()
-    await town.rest()
-    log.info("longest gap", case="1 → 3 replicas", seconds=round(await town.longest_gap(began), 2))
+    changing.start()
+    changing.start()
+    await changing.rest()
+    log.info("longest gap", case="1 → 3 replicas", seconds=round(await changing.longest_gap(began), 2))
 
     began = time.monotonic()
-    town.replicas.end(town.replicas.running[0], signal.SIGTERM)
-    await town.rest()
-    gap = await town.longest_gap(began)
+    changing.replicas.end(changing.replicas.running[0], signal.SIGTERM)
+    await changing.rest()
+    gap = await changing.longest_gap(began)
     log.info("longest gap", case="SIGTERM", seconds=round(gap, 2))
     assert gap < (1.0 + usual) * SLOW
 
-    town.start()
-    await town.rest()
+    changing.start()
+    await changing.rest()
     began = time.monotonic()
-    town.replicas.end(town.replicas.running[0], signal.SIGKILL)
-    await town.rest()
-    gap = await town.longest_gap(began)
+    changing.replicas.end(changing.replicas.running[0], signal.SIGKILL)
+    await changing.rest()
+    gap = await changing.longest_gap(began)
     log.info("longest gap", case="kill -9", seconds=round(gap, 2))
     assert gap < (10.0 + usual) * SLOW
 
 
-async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_part(town: Town) -> None:
-    town.start()
-    town.start()
-    await town.rest()
-    usual = await _usual_gap(town)
-    frozen = town.replicas.running[0]
+async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_part(changing: ChangingClusters) -> None:
+    changing.start()
+    changing.start()
+    await changing.rest()
+    usual = await _usual_gap(changing)
+    frozen = changing.replicas.running[0]
     began = time.monotonic()
     frozen.send_signal(signal.SIGSTOP)
-    await eventually_true(lambda: _is_alone(town), within=60, every=0.1, what="the loss of its Lease")
-    gap = await town.longest_gap(began)
+    await eventually_true(lambda: _is_alone(changing), within=60, every=0.1, what="the loss of its Lease")
+    gap = await changing.longest_gap(began)
     log.info("longest gap", case="SIGSTOP", seconds=round(gap, 2))
     assert gap < (10.0 + usual) * SLOW
 
     frozen.send_signal(signal.SIGCONT)
-    await town.rest()
+    await changing.rest()
     assert await frozen.metric("raybus_partition_handovers_total") > 0
     assert "our Lease is gone, and all partitions with it" in frozen.reported
-    await town.longest_gap(time.monotonic())
-    assert "Traceback" not in "".join(each.reported for each in town.replicas.running)
+    await changing.longest_gap(time.monotonic())
+    assert "Traceback" not in "".join(each.reported for each in changing.replicas.running)
 
 
-async def test_a_container_that_restarts_goes_on_at_once(town: Town) -> None:
-    town.start("one")
-    await town.rest()
+async def test_a_container_that_restarts_goes_on_at_once(changing: ChangingClusters) -> None:
+    changing.start("one")
+    await changing.rest()
     began = time.monotonic()
-    town.replicas.end(town.replicas.running[0], signal.SIGKILL)
-    town.start("one")
-    await town.rest()
-    log.info("longest gap", case="restart", seconds=round(await town.longest_gap(began), 2))
+    changing.replicas.end(changing.replicas.running[0], signal.SIGKILL)
+    changing.start("one")
+    await changing.rest()
+    log.info("longest gap", case="restart", seconds=round(await changing.longest_gap(began), 2))
 
 
-async def test_of_two_replicas_with_one_identity_only_one_works_and_the_other_reports_why(town: Town) -> None:
-    town.start("same")
-    await town.rest()
-    ousted = town.replicas.running[0]
-    town.start("same")
+async def test_of_two_replicas_with_one_identity_only_one_works_and_the_other_reports_why(
+    changing: ChangingClusters,
+) -> None:
+    changing.start("same")
+    await changing.rest()
+    ousted = changing.replicas.running[0]
+    changing.start("same")
     await eventually_true(
         lambda: _has_reason(ousted.reported), within=60, every=0.1, what="a message about the identity"
     )
     assert not await ousted.is_ready()
-    town.replicas.end(ousted, signal.SIGTERM)
-    await town.rest()
-    await town.longest_gap(time.monotonic())
+    changing.replicas.end(ousted, signal.SIGTERM)
+    await changing.rest()
+    await changing.longest_gap(time.monotonic())
 
 
-async def _usual_gap(town: Town) -> float:
+async def _usual_gap(changing: ChangingClusters) -> float:
     """Return how long a change waits while nothing happens, on this machine and now."""
     began = time.monotonic()
-    await town.longest_gap(began)
-    gap = await town.longest_gap(began)
+    await changing.longest_gap(began)
+    gap = await changing.longest_gap(began)
     log.info("longest gap", case="nothing happens", seconds=round(gap, 2))
     return gap
 
 
-async def _is_alone(town: Town) -> bool:
-    held = await town.replicas.held()
-    return list(held) == [town.replicas.running[1].name] and len(next(iter(held.values()))) == 64
+async def _is_alone(changing: ChangingClusters) -> bool:
+    held = await changing.replicas.held()
+    return list(held) == [changing.replicas.running[1].name] and len(next(iter(held.values()))) == 64
 
 
 async def _has_reason(reported: str) -> bool:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration]
 HASTY: Final = Timing(open=0.5, silence=1.0, first_retry=0.02, longest_retry=0.2)
 
 
-class Moody:
+class FaultyAnswers:
     """Judges some requests, as often as configured, and remembers when they came."""
 
     def __init__(self, fate: Fate, *, watches: bool, times: int) -> None:
@@ -74,9 +74,9 @@ async def behind(
 async def test_a_watch_that_is_refused_is_asked_for_again(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, fate: Fate, lists: int
 ) -> None:
-    moody = Moody(fate, watches=True, times=3)
-    async with behind(control_plane, tmp_path, moody, namespace) as (watch, collection, _):
-        await eventually(lambda: moody.is_over, within=30.0, what="three refusals")
+    faulty = FaultyAnswers(fate, watches=True, times=3)
+    async with behind(control_plane, tmp_path, faulty, namespace) as (watch, collection, _):
+        await eventually(lambda: faulty.is_over, within=30.0, what="three refusals")
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
         await eventually(lambda: "demo" in collection.names, within=30.0, what="the object")
         await eventually(lambda: watch.problem is None, what="no problem")
@@ -88,8 +88,8 @@ async def test_a_list_that_is_refused_is_asked_for_again(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, status: int
 ) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
-    moody = Moody(Fate(status=status), watches=False, times=3)
-    async with behind(control_plane, tmp_path, moody, namespace) as (watch, collection, _):
+    faulty = FaultyAnswers(Fate(status=status), watches=False, times=3)
+    async with behind(control_plane, tmp_path, faulty, namespace) as (watch, collection, _):
         await eventually(lambda: f"{status} by the proxy" in (watch.problem or ""), within=30.0, what="the reason")
         await eventually(watch.known.is_set, within=30.0, what="the list")
         assert (collection.names, collection.lists) == ({"demo"}, 1)
@@ -99,17 +99,17 @@ async def test_a_list_that_is_refused_is_asked_for_again(
 async def test_retry_after_is_honoured(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, watches: bool
 ) -> None:
-    moody = Moody(Fate(status=429, retry_after=1), watches=watches, times=2)
-    async with behind(control_plane, tmp_path, moody, namespace) as (watch, collection, _):
-        await eventually(lambda: moody.is_over, within=30.0, what="two refusals")
+    faulty = FaultyAnswers(Fate(status=429, retry_after=1), watches=watches, times=2)
+    async with behind(control_plane, tmp_path, faulty, namespace) as (watch, collection, _):
+        await eventually(lambda: faulty.is_over, within=30.0, what="two refusals")
         await eventually(lambda: watch.problem is None and collection.lists, within=30.0, what="the watch")
-        assert moody.asked_at[1] - moody.asked_at[0] >= 1.0
+        assert faulty.asked_at[1] - faulty.asked_at[0] >= 1.0
 
 
 async def test_but_not_for_an_hour(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    moody = Moody(Fate(status=503, retry_after=3600), watches=False, times=2)
+    faulty = FaultyAnswers(Fate(status=503, retry_after=3600), watches=False, times=2)
     timing = Timing(longest_wait=0.2)
-    async with behind(control_plane, tmp_path, moody, namespace, timing) as (watch, _, _):
+    async with behind(control_plane, tmp_path, faulty, namespace, timing) as (watch, _, _):
         await eventually(watch.known.is_set, within=30.0, what="the list")
 
 

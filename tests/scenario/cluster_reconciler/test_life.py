@@ -312,7 +312,7 @@ async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(cr
     assert harness.names() == created
 
 
-class LosesAnAnswer(FakeKube):
+class LosingAnswerKube(FakeKube):
     """Creates the second worker, and loses the answer."""
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
@@ -324,7 +324,7 @@ class LosesAnAnswer(FakeKube):
 
 @pytest.mark.acceptance("raycluster", 64)
 async def test_a_pod_is_not_created_twice_when_the_answer_was_lost() -> None:
-    harness = Harness(kube=LosesAnAnswer())
+    harness = Harness(kube=LosingAnswerKube())
     harness.apply(a_ray_cluster())
     harness.is_deaf = True
     await harness.reconcile()

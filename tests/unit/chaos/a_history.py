@@ -10,7 +10,7 @@ from common.bus.sharding import Ref
 NAMESPACE = "ns"
 
 
-class AHistory:
+class HistoryBuilder:
     """States and writes in the order in which they are added; versions count up."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class AHistory:
         self.writes: list[Write] = []
         self._version = 0
 
-    def state(self, kind: str, name: str, *, at: float = 0.0, is_gone: bool = False, **fields: Any) -> "AHistory":
+    def state(self, kind: str, name: str, *, at: float = 0.0, is_gone: bool = False, **fields: Any) -> "HistoryBuilder":
         """Add a state; `labels`, `annotations`, `spec` and `status` as JSON."""
         self._version += 1
         meta = {
@@ -36,7 +36,7 @@ class AHistory:
 
     def cluster(
         self, name: str, *, workers: int = 1, service: str = "", spec_hash: str = "h", **more: Any
-    ) -> "AHistory":
+    ) -> "HistoryBuilder":
         """Add a RayCluster, of a RayService if one is named."""
         labels = {"ray.io/originated-from-cr-name": service, "ray.io/originated-from-crd": "RayService"}
         group = {"groupName": "g", "replicas": workers, **more.pop("group", {})}
@@ -58,7 +58,7 @@ class AHistory:
         phase: str = "Running",
         index: str = "",
         **more: Any,
-    ) -> "AHistory":
+    ) -> "HistoryBuilder":
         """Add a pod; `index` is that of its replica, if it has one."""
         labels = {
             "ray.io/cluster": cluster,
@@ -71,7 +71,7 @@ class AHistory:
 
     def service(
         self, name: str = "s", *, active: str = "", pending: str = "", generation: int = 1, **more: Any
-    ) -> "AHistory":
+    ) -> "HistoryBuilder":
         """Add a RayService."""
         status = {
             "activeServiceStatus": {"rayClusterName": active},
@@ -80,14 +80,14 @@ class AHistory:
         }
         return self.state("RayService", name, status=status, **more)
 
-    def route(self, weights: dict[str, int], *, service: str = "s", **more: Any) -> "AHistory":
+    def route(self, weights: dict[str, int], *, service: str = "s", **more: Any) -> "HistoryBuilder":
         """Add the HTTPRoute of a RayService; weights by cluster."""
         backends = [{"name": f"{cluster}-serve-svc", "weight": weight} for cluster, weight in weights.items()]
         return self.state("HTTPRoute", f"{service}-httproute", spec={"rules": [{"backendRefs": backends}]}, **more)
 
     def lease(
         self, replica: str, partitions: str, *, is_gone: bool = False, service: str = "cluster-reconciler"
-    ) -> "AHistory":
+    ) -> "HistoryBuilder":
         """Add a Lease of a replica, and the write that made it."""
         name = f"raybus-{service}-{replica}"
         is_new = all(each.object.metadata.name != name for each in self.seen)
@@ -100,7 +100,7 @@ class AHistory:
             )
         return self
 
-    def write(self, **fields: Any) -> "AHistory":
+    def write(self, **fields: Any) -> "HistoryBuilder":
         """Add a write."""
         self._version += 1
         self.writes.append(a_write(**{"version": self._version, **fields}))

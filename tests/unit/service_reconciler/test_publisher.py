@@ -40,7 +40,7 @@ class Stream:
         return None
 
 
-class Desk:
+class PublisherSetup:
     """A publisher, its stream, its clock, and the notes of its Kubernetes Events."""
 
     def __init__(self) -> None:
@@ -62,51 +62,51 @@ class Desk:
 
 
 async def test_a_process_publishes_an_event_once() -> None:
-    desk = Desk()
-    outcomes = [await desk.publish(each) for each in (FIRST, SECOND, FIRST)]
-    assert (outcomes, desk.stream.ids) == ([None] * 3, [FIRST.id, SECOND.id])
+    setup = PublisherSetup()
+    outcomes = [await setup.publish(each) for each in (FIRST, SECOND, FIRST)]
+    assert (outcomes, setup.stream.ids) == ([None] * 3, [FIRST.id, SECOND.id])
 
 
 async def test_what_is_refused_for_good_is_lost_and_not_tried_again() -> None:
-    desk = Desk()
-    desk.stream.answer = errors.Rejected("message size exceeds maximum")
-    assert await desk.publish(FIRST) == "message size exceeds maximum"
-    desk.stream.answer = None
-    assert (await desk.publish(FIRST), desk.stream.ids) == (None, [])
+    setup = PublisherSetup()
+    setup.stream.answer = errors.Rejected("message size exceeds maximum")
+    assert await setup.publish(FIRST) == "message size exceeds maximum"
+    setup.stream.answer = None
+    assert (await setup.publish(FIRST), setup.stream.ids) == (None, [])
 
 
 async def test_without_a_connection_it_waits_for_ever() -> None:
-    desk = Desk()
-    desk.stream.answer, desk.stream.problem = GONE, "NATS is not reachable"
+    setup = PublisherSetup()
+    setup.stream.answer, setup.stream.problem = GONE, "NATS is not reachable"
     for _ in range(100):
         with pytest.raises(errors.Unavailable):
-            await desk.publish(FIRST)
-        desk.clock.advance(10)
+            await setup.publish(FIRST)
+        setup.clock.advance(10)
 
 
 async def test_a_server_that_refuses_is_retried_and_then_skipped_until_it_takes_one() -> None:
-    desk = Desk()
-    desk.stream.answer = GONE
+    setup = PublisherSetup()
+    setup.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
-        await desk.publish(FIRST)
-    desk.clock.advance(publisher.LOST_AFTER - 1)
+        await setup.publish(FIRST)
+    setup.clock.advance(publisher.LOST_AFTER - 1)
     with pytest.raises(errors.Unavailable):
-        await desk.publish(FIRST)
-    desk.clock.advance(1)
-    assert [await desk.publish(each) for each in (FIRST, SECOND)] == [str(GONE)] * 2
-    desk.stream.answer = None
+        await setup.publish(FIRST)
+    setup.clock.advance(1)
+    assert [await setup.publish(each) for each in (FIRST, SECOND)] == [str(GONE)] * 2
+    setup.stream.answer = None
     third = shown.an_event(shown.EXAMPLES[2][1])
-    assert await desk.publish(third) is None
-    desk.stream.answer = GONE
+    assert await setup.publish(third) is None
+    setup.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
-        await desk.publish(shown.an_event(shown.EXAMPLES[3][1]))
+        await setup.publish(shown.an_event(shown.EXAMPLES[3][1]))
 
 
 async def test_the_backoff_begins_anew_after_a_while() -> None:
-    desk = Desk()
-    desk.stream.answer = GONE
+    setup = PublisherSetup()
+    setup.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
-        await desk.publish(FIRST)
-    desk.clock.advance(publisher.FORGOTTEN + 1)
+        await setup.publish(FIRST)
+    setup.clock.advance(publisher.FORGOTTEN + 1)
     with pytest.raises(errors.Unavailable):
-        await desk.publish(FIRST)
+        await setup.publish(FIRST)

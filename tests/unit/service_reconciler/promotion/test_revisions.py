@@ -23,7 +23,7 @@ A, B, C, D = (a_spec(each) for each in "ABCD")
 A2 = a_spec("A", "v2")
 
 
-class Shelf:
+class StoredRecords:
     """Records as an API server would hold them."""
 
     def __init__(self) -> None:
@@ -99,20 +99,20 @@ class Shelf:
     ],
 )
 def test_what_is_on_record(wants: list[tuple[Spec, Spec | None]], records: list[str]) -> None:
-    shelf = Shelf()
+    stored = StoredRecords()
     for spec, before in wants:
-        shelf.want(spec, before)
-    assert shelf.records == records
+        stored.want(spec, before)
+    assert stored.records == records
 
 
 def test_each_change_of_the_goal_is_one_write() -> None:
-    shelf, served = Shelf(), A
-    shelf.want(A)
+    stored, served = StoredRecords(), A
+    stored.want(A)
     for number, spec in enumerate((B, C, D, A), start=2):
-        shelf.want(spec, served)
-        shelf.want(spec, served)  # until the cluster is there
+        stored.want(spec, served)
+        stored.want(spec, served)  # until the cluster is there
         served = spec
-        assert shelf.writes == number
+        assert stored.writes == number
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,19 @@ def test_each_change_of_the_goal_is_one_write() -> None:
     ],
 )
 def test_the_oldest_go(kept: int, records: list[str]) -> None:
-    shelf, served = Shelf(), None
+    stored, served = StoredRecords(), None
     for spec in (A, B, C, D):
-        shelf.want(spec, served, kept=kept)
+        stored.want(spec, served, kept=kept)
         served = spec
-    assert [line.replace(" after none", "") for line in shelf.records] == records
+    assert [line.replace(" after none", "") for line in stored.records] == records
 
 
 def test_what_serves_is_never_forgotten() -> None:
-    shelf = Shelf()
-    shelf.want(A)
+    stored = StoredRecords()
+    stored.want(A)
     for spec in (B, C, D):  # each is replaced by the next
-        shelf.want(spec, A, kept=1)
-    assert shelf.records == ["1 A/v1", "4 D/v1 after 1"]
+        stored.want(spec, A, kept=1)
+    assert stored.records == ["1 A/v1", "4 D/v1 after 1"]
 
 
 def test_a_record_of_another_service_with_the_same_name_is_another_one() -> None:

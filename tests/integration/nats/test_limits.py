@@ -20,8 +20,8 @@ from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster import processes
 from nats_admin import stream_keeper
-from nats_admin.disk import DiskWatch
 from nats_admin.reload import Beside
+from nats_admin.server_keeper import DiskWatch
 from support.fakes.kube import FakeKube
 from support.servers.nats import nats_server
 from support.waiting import eventually, eventually_true

@@ -14,10 +14,10 @@ from raybus_cli.logs.selection import Document
 from raybus_cli.migrating.report import Report
 from raybus_cli.planning.plan import Plan
 from raybus_cli.policy.trial import Trial
-from raybus_cli.show.cli import Version
 from raybus_cli.show.frame import ClusterRow, Listing, ServiceRow
 from raybus_cli.show.rollout_status import RolloutStatus
 from raybus_cli.show.tree import ClusterTree, Tree
+from raybus_cli.show.version import Version
 
 
 class Printed(msgspec.Struct, frozen=True):

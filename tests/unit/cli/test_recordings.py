@@ -37,7 +37,7 @@ from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.policy import trial
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show import cli
+from raybus_cli.show import version
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -277,8 +277,8 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
     for verb in ("replace", "patch"):
         monkeypatch.setattr(reader, verb, partial(_answer, goal))
-    known = partial(cli.Version, version="0.1.0", python="3.11.0", platform="linux")
-    monkeypatch.setattr(cli, "Version", known)
+    known = partial(version.Version, version="0.1.0", python="3.11.0", platform="linux")
+    monkeypatch.setattr(version, "Version", known)
     monkeypatch.chdir(tmp_path)
     Path("demo.yaml").write_text(BAD_MANIFEST)
     careless = a_policy("careless", {**CAREFUL, "bake": "soon", "gates": [{"metric": "errorRate", "max": "1 %"}]})

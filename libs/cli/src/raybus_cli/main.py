@@ -76,7 +76,7 @@ PARTS: Final = {
     ),
     "up": Part(Panel.LOCAL, "raybus_cli.up.cli", "up", "Run NATS and the four services as local processes."),
     "completion": Part(Panel.LOCAL, "raybus_cli.completion", "completion", "Print the completion script of a shell."),
-    "version": Part(Panel.LOCAL, "raybus_cli.show.cli", "version", "Print the version of raybus."),
+    "version": Part(Panel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."),
 }
 
 

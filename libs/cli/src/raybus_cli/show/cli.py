@@ -1,8 +1,6 @@
-"""`raybus get`, `raybus list`, `raybus status`, `raybus version`: the options, the targets as for `kubectl get`, the waiting, and the exit codes."""
+"""`raybus get`, `raybus list`, `raybus status`: the options, the targets as for `kubectl get`, the waiting, and the exit codes."""
 
 import difflib
-import platform
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -11,11 +9,10 @@ import typer
 
 from common import durations, errors
 from common.kube.client import KubeClient
-from common.version import VERSION
 from raybus_cli import printing, session
 from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption, TargetsArgument
 from raybus_cli.kubeconfig import Where
-from raybus_cli.printing import Output, OutputOption, VersionOption
+from raybus_cli.printing import Output, OutputOption
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import KINDS, Kind, Target
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
@@ -78,31 +75,6 @@ def _kind(text: str) -> Kind:
         remedy = f"did you mean {close[0]!r}?" if close else "for other kinds use 'kubectl get'"
         raise errors.InvalidSpec(f"{text!r} is neither rayservice nor raycluster; {remedy}")
     return found
-
-
-class Version(msgspec.Struct, frozen=True):
-    """The version of raybus, and of what it runs on."""
-
-    version: str = VERSION
-    python: str = platform.python_version()
-    platform: str = sys.platform
-
-
-def version(
-    short: Annotated[bool, typer.Option("--short", help="Print the number only.")] = False,
-    output: VersionOption = Output.TEXT,
-) -> None:
-    """Print the version of raybus.
-
-    Examples:
-    $ raybus version --short
-    $ raybus version -o json
-    """
-    found = Version()
-    if output is not Output.TEXT:
-        printing.data(found, output)
-    else:
-        printing.message(found.version if short else f"raybus {VERSION} (Python {found.python}, {found.platform})")
 
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")]

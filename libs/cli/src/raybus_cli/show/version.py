@@ -1,0 +1,37 @@
+"""`raybus version`: what runs here."""
+
+import platform
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from common.version import VERSION
+from raybus_cli import printing
+from raybus_cli.printing import Output, VersionOption
+
+
+class Version(msgspec.Struct, frozen=True):
+    """The version of raybus, and of what it runs on."""
+
+    version: str = VERSION
+    python: str = platform.python_version()
+    platform: str = sys.platform
+
+
+def version(
+    short: Annotated[bool, typer.Option("--short", help="Print the number only.")] = False,
+    output: VersionOption = Output.TEXT,
+) -> None:
+    """Print the version of raybus.
+
+    Examples:
+    $ raybus version --short
+    $ raybus version -o json
+    """
+    found = Version()
+    if output is not Output.TEXT:
+        printing.data(found, output)
+    else:
+        printing.message(found.version if short else f"raybus {VERSION} (Python {found.python}, {found.platform})")

@@ -2,10 +2,12 @@
 
 The poller and the listener write the board, pages read it.
 
-sources   the age of the shown state, and the errors of its sources
-rows      the changed rows, and the names of the removed ones; `all` with the first
-detail    the selected RayService
-beat      nothing has changed
+Events:
+
+    sources   the age of the shown state, and the errors of its sources
+    rows      the changed rows, and the names of the removed ones; `all` with the first
+    detail    the selected RayService
+    beat      nothing has changed
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 Advice is for valid manifests: settings that cost availability, money or time.
 
-The schema is that of our generated CRDs. The API server would drop an unknown field and its value
-silently; so an unknown field is an error, with the most similar known name.
+The schema is that of our generated CRDs. The API server would drop an unknown field and its value silently; so an unknown field is an error,
+with the most similar known name.
 """
 
 import difflib

@@ -4,9 +4,9 @@ The provenance is an in-toto statement with the SLSA provenance predicate, both 
 
 The statement has no times and names no machine, so equal inputs give equal bytes. It is not signed; docs/how-to/verify.md describes how to sign it.
 
-FOLDER/IMAGE/image.tar, sbom.cdx.json, provenance.intoto.json
-FOLDER/kustomization.yaml       a component: `images:` with registry and digest
-FOLDER/values.yaml              the same for the Helm chart
+    FOLDER/IMAGE/image.tar, sbom.cdx.json, provenance.intoto.json
+    FOLDER/kustomization.yaml       a component: `images:` with registry and digest
+    FOLDER/values.yaml              the same for the Helm chart
 """
 
 import hashlib

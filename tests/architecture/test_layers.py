@@ -99,8 +99,8 @@ def test_every_package_is_linted_for_cycles_and_for_what_it_may_import() -> None
     assert set(configuration["importlinter:contract:acyclic"]["ancestors"].split()) == roots
 
 
-def test_every_package_but_the_tools_has_layers() -> None:
-    assert set(SOURCES) - set(LAYERED) == {"localcluster"}
+def test_every_package_has_layers() -> None:
+    assert set(SOURCES) == set(LAYERED)
 
 
 def test_no_contract_makes_an_exception() -> None:

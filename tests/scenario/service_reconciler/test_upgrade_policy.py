@@ -1,6 +1,5 @@
 """Blue/green upgrades that follow an UpgradePolicy: promotion by its user, and the bake of the replaced cluster; ADR 28."""
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +8,11 @@ import pytest
 from common import labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SECRET, UPGRADE_POLICY
-from common.upgrade import webhook
 from common.upgrade.outbound import Request
 from common.upgrade.webhook import Answer
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import NAMESPACE, a_cluster_config
-from support.builders.upgrade_policy import a_policy
+from support.builders.upgrade_policy import a_policy, a_signing_key
 from support.fakes.prometheus import vector
 from support.fakes.webhook import replies, silent
 
@@ -43,17 +41,11 @@ def annotate(harness: Harness, **annotations: Any) -> None:
 ASKING: Json = {"gates": [{"webhook": {"url": "https://checks.example.com/a"}}], "preview": {"service": True}}
 
 
-def put_key(harness: Harness) -> None:
-    """Create the key that signs questions."""
-    key = base64.b64encode(f"whsec_{base64.b64encode(b'k' * 32).decode()}".encode()).decode()
-    harness.kube.put(SECRET, {"metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE}, "data": {"key": key}})
-
-
 async def an_asking_upgrade(answer: Callable[[Request], Answer], **fields: Any) -> tuple[Harness, str]:
     """Return a service just after a change of its spec, with a policy that asks a webhook, and the cluster that serves."""
     harness = await a_running_harness(config=BLUE)
     blue = harness.active
-    put_key(harness)
+    harness.kube.put(SECRET, a_signing_key(NAMESPACE))
     harness.servers.answer = answer
     harness.kube.put(UPGRADE_POLICY, a_policy(spec={**ASKING, **fields}, namespace=NAMESPACE))
     harness.apply(config=GREEN, annotations=FOLLOWS)

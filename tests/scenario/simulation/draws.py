@@ -12,6 +12,7 @@ import msgspec
 from common import labels
 from common.api.opaque import Json
 from scenario.simulation.boundaries import Fate, Strike
+from scenario.simulation.gate_sources import ANSWERS, GATES, Turns
 from scenario.simulation.setting import Setting
 
 POLICY: Final = "drawn"
@@ -33,9 +34,17 @@ POLICIES: Final[dict[str, tuple[Any, ...]]] = {
         [{"weight": 33, "hold": "2s"}, {"weight": 34}, {"weight": 100, "hold": "3s"}],
         [{"weight": 50, "hold": "20s"}, {"weight": 100}],
         [{"weight": 100}],
+        [{"weight": 5, "pause": {}}, {"weight": 60}, {"weight": 100, "pause": {}}],
     ),
-    "gates": ([{"metric": "errorRate", "max": "5%", "minRequests": 20}],),
+    "gates": (
+        [GATES["errors"]],
+        [GATES["more errors"]],
+        [GATES["webhook"]],
+        [GATES["prometheus"]],
+        [GATES["errors"], GATES["webhook"], GATES["prometheus"]],
+    ),
     "onFailure": ("Rollback", "Pause"),
+    "autoPromote": (True, True, False),
     "bake": ("0s", "10s", "40s"),
     "warmUp": ({"requests": 5, "path": "/warm"},),
     "mirror": ({"percent": 10, "duration": "8s"}, {"percent": 100, "duration": "1s", "methods": ["GET", "POST"]}),
@@ -77,6 +86,10 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     """The spec of the UpgradePolicy that its upgrades follow."""
     edits: tuple[Edit, ...] = ()
     """Of that policy, in order."""
+    sources: dict[str, Turns] = {}
+    """What the sources of its gates answer; one that is absent has nothing against any cluster."""
+    resumes: float | None = None
+    """Seconds after which the user ends a pause of the policy; None where they never do."""
     has_own_route: bool = False
     has_other_service: bool = False
     is_autoscaled: bool = False
@@ -102,6 +115,8 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
             *(f"{key}={value}" for key, value in self.annotations.items()),
             *([f"policy {self.policy}"] if self.policy is not None else []),
             *(f"edited after {each.after:g} s: {each.spec}" for each in self.edits),
+            *(f"{name} {', '.join(each.answers)} of {each.seconds:g} s" for name, each in self.sources.items()),
+            *([f"pauses end after {self.resumes:g} s"] if self.resumes is not None else []),
             *(["a route of the user"] if self.has_own_route else []),
             *(["another service on it"] if self.has_other_service else []),
             *(["autoscaled"] if self.is_autoscaled else []),
@@ -127,6 +142,7 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
     if has_route:
         annotations["raybus.io/http-route"] = "mine"
     policy, edits = _policy(random.Random(f"policy {seed}")), random.Random(f"edits {seed}")
+    gates = random.Random(f"gates {seed}")
     if policy is not None:
         annotations[labels.UPGRADE_POLICY] = POLICY
     names = [name for name, needs_steps in faults.items() if in_steps or not needs_steps]
@@ -136,6 +152,8 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
         annotations=annotations,
         policy=_with_edits(policy, edits),
         edits=tuple(_edits(edits)) if policy is not None else (),
+        sources=_sources(gates) if policy is not None else {},
+        resumes=gates.choice([None, 2.0, 15.0, 15.0]) if policy is not None else None,
         has_own_route=has_route or (in_steps and rng.random() < 0.1),
         has_other_service=has_route and rng.random() < 0.5,
         is_autoscaled=rng.random() < 0.15,
@@ -158,10 +176,10 @@ def without(draw: Draw) -> Iterator[Draw]:
         held = getattr(draw, field)
         for index in range(len(held)):
             yield replace(draw, **{field: held[:index] + held[index + 1 :]})
-    for name in draw.annotations:
-        yield replace(draw, annotations={key: value for key, value in draw.annotations.items() if key != name})
-    for name in draw.policy or {}:
-        yield replace(draw, policy={key: value for key, value in (draw.policy or {}).items() if key != name})
+    for field in ("annotations", "policy", "sources"):
+        held = getattr(draw, field) or {}
+        for name in held:
+            yield replace(draw, **{field: {key: value for key, value in held.items() if key != name}})
     if draw.edit_before is not None:
         yield replace(draw, edit_before=None)
     if draw.stops:
@@ -178,6 +196,18 @@ def _policy(rng: random.Random) -> Json | None:
     if rng.random() >= 0.4:
         return None
     return {name: rng.choice(values) for name, values in POLICIES.items() if rng.random() < 0.5}
+
+
+def _sources(rng: random.Random) -> dict[str, Turns]:
+    """Return what sources answer that are not always good: most often that and something else in turn."""
+    return {
+        source: Turns(
+            answers=tuple(rng.choices(["good", *answers], k=rng.choice([1, 2, 3, 5]))),
+            seconds=rng.choice([2.0, 10.0, 45.0]),
+        )
+        for source, answers in ANSWERS.items()
+        if rng.random() < 0.5
+    }
 
 
 def _with_edits(policy: Json | None, rng: random.Random) -> Json | None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from common.api.opaque import Json
 from common.clock import Clock
+from scenario.simulation.gate_sources import Count
 from scenario.simulation.ray import ModelHead, ModelServe, Slowness
 from support.builders.ray_service import a_serve_config
 
@@ -34,6 +35,10 @@ class ElasticHead(ModelHead):
     flaps = 0.0
     """Seconds for which its replicas run, and then do not, in turn; with 0 they stay."""
     ongoing_until = 0.0
+    answered_well = 0.0
+    """Requests that it answered while none failed."""
+    shown = Count()
+    """What its nodes last showed of them."""
     lookback = 0.75
     """Seconds for which an answer may still be acted on."""
     _surplus_since: float | None = None

@@ -34,7 +34,7 @@ from common.kube.resources import (
 from common.ray import revision, serve_config
 from common.ray.revision import Outcome, Revision
 from scenario.service_reconciler.harness import TICK
-from scenario.simulation import laws
+from scenario.simulation import laws, rules
 from scenario.simulation.boundaries import (
     Boundaries,
     Caller,
@@ -46,6 +46,7 @@ from scenario.simulation.boundaries import (
 )
 from scenario.simulation.draws import Draw
 from scenario.simulation.elastic import ElasticHead, ElasticServe, a_config
+from scenario.simulation.gate_sources import FAILING, LONGEST_PASS, Count, Sources
 from scenario.simulation.laws import State
 from scenario.simulation.sim import Process, Sim
 from scenario.upgrade.harness import BLUE, weights_of
@@ -139,10 +140,21 @@ class Interleaved(Sim):
         """How often the user edited the policy."""
         self._allowed_at: dict[int, float] = {}
         """When the user last allowed so much capacity to be missing."""
+        self._unmet: tuple[str, ...] = ()
+        """What the upgrade lacked at its weight, before the last write began."""
+        self._policy_at = ("", -LONGEST_PASS)
+        """The policy that the upgrade follows, and since when."""
+        self._weighed: tuple[tuple[str, int], float, Count] = (("", 0), 0.0, Count())
+        """The pending cluster with its weight, since when it has it, and what it had answered until then."""
+        self._failed_at: dict[int, str] = {}
+        """`onFailure` of the upgrades that a gate ended, by the generation of their spec."""
+        self._paused_at: float | None = None
         self.refusal_of: Callable[[Request], errors.RaybusError | None] | None = None
         """Writes of a single kind that are refused."""
         self.refused_kind = ""
+        self.sources = Sources(draw.sources)
         super().__init__(draw.setting)
+        self.sources.clock = self.clock
         self.serve = ElasticServe(self.clock, self.slowness)
         waits = max((each.seconds for each in draw.strikes if "STOP" in each.fate.name), default=0.0)
         self.serve.lookback = 0.75 + 3 * draw.longest_stop + waits
@@ -168,10 +180,16 @@ class Interleaved(Sim):
         gates = self.gates_of.get(name, BETA)
         if name == "service":
             self.app = services.assemble(
-                kube, serve, Config(gates=gates), clock=clock, instance="test", bus=self.events
+                kube,
+                serve,
+                Config(gates=gates),
+                clock=clock,
+                instance="test",
+                bus=self.events,
+                outbound=self.sources,
             )
         else:
-            self.traffic = traffic.assemble(kube, serve, clock=clock, instance="test")
+            self.traffic = traffic.assemble(kube, serve, clock=clock, instance="test", outbound=self.sources)
         self._failures[name] = 0
         process.received = 0
         process.due = self.clock.monotonic()
@@ -263,6 +281,7 @@ class Interleaved(Sim):
         self._check_alive(caller)
         self._is_reconciling, self._actor = True, caller.name
         self._writes_at.append(self.clock.monotonic())
+        self._unmet = tuple(self._lacking())
 
     def has_acted(self) -> None:
         self._is_reconciling = False
@@ -454,14 +473,98 @@ class Interleaved(Sim):
 
     def _ray_moves(self) -> None:
         weights, selected, now = self._effective, self.selected(), self.clock.monotonic()
+        pending = self.pending if self._has_service else ""
         for name in self.clusters:
             head = self.model(name)
             head.share = weights.get(name, 0) if weights else (100 if name in {selected, self.active} else 0)
             if head.share:
                 head.ongoing_until = now + DRAINS
-            head.answered += head.share / 4
+            self._answer(head, is_new=name == pending)
             head.ongoing = 5 if head.ongoing_until > now else 0
+            if name == pending and self.sources.now("metrics") == "none":
+                head.ongoing = None
+            else:
+                head.shown = Count(all=head.answered, well=head.answered_well)
             head.move_on()
+
+    def _answer(self, head: ElasticHead, *, is_new: bool) -> None:
+        """Let a cluster answer requests; those of a bad version fail in part."""
+        count = head.share / 4
+        is_bad = is_new and self.sources.now("metrics") == "bad" and count > 0
+        head.answered += count
+        head.failed += count * FAILING if is_bad else 0.0
+        head.answered_well += 0.0 if is_bad else count
+        self.sources.proven_bad |= {self.pending} if is_bad else set()
+
+    def resume(self, after: float | None) -> None:
+        """Let the user end a pause of the policy that has lasted for some seconds."""
+        now = self.clock.monotonic()
+        if self.is_going or self.condition("UpgradePaused") != ("True", "PausedByPolicy"):
+            self._paused_at = None
+            return
+        self._paused_at = now if self._paused_at is None else self._paused_at
+        if after is not None and now - self._paused_at >= after:
+            weight = self.view.weights[1]
+            self.log("user: ends the pause")
+            self.annotate(approved_step=f"{self.pending}/{100 if weight is None else weight}")
+
+    def overrule(self) -> None:
+        """Let the user promote an upgrade that a gate ended."""
+        if any(self.condition(each) == ("True", "GateFailed") for each in ("UpgradePaused", "UpgradeAborted")):
+            self.log("user: promotes what failed")
+            self.annotate(promote="true")
+
+    # --- the gates of the upgrade --------------------------------------------------------------------------------------
+
+    @property
+    def _has_service(self) -> bool:
+        return (RAY_SERVICE.kind, NAMESPACE, NAME) in self.kube.objects
+
+    @property
+    def generation(self) -> int:
+        """Return the generation of the spec."""
+        return self.service["metadata"]["generation"]
+
+    def _lacking(self) -> Iterator[str]:
+        """Yield what the upgrade lacks at its weight by the policy that it follows; nothing right after an edit of that, or where the user promotes."""
+        (cluster, weight), since, before = self._weighed
+        text, policy_at = self._policy_at
+        is_known = self._has_service and bool(text) and self.clock.monotonic() - policy_at >= LONGEST_PASS
+        if not is_known or labels.PROMOTE in self.annotations_now:
+            return
+        spec, in_steps = msgspec.json.decode(text)["spec"], self.view.capacities[1] is not None
+        steps = {each["weight"]: each for each in spec.get("steps", [])}
+        if in_steps and weight and steps and weight not in steps:  # capacity allowed no more
+            return
+        head = self.model(cluster)
+        answered = Count(all=head.shown.all - before.all, well=head.shown.well - before.well)
+        for gate in spec.get("gates", []):
+            if self.sources.unmet(gate, cluster, weight, since, answered, in_steps=in_steps):
+                yield f"{gate} at {weight} percent"
+        is_last = not in_steps or weight == rules.WHOLE
+        pauses = "pause" in steps.get(weight, {}) if in_steps else "pause" in steps.get(rules.WHOLE, {})
+        if pauses or (is_last and not spec.get("autoPromote", True)):
+            approved, _, percent = self.annotations_now.get(labels.APPROVED_STEP, "").rpartition("/")
+            if approved != cluster or int(percent) < (weight if in_steps else rules.WHOLE):
+                yield f"an approval at {weight} percent"
+
+    def _note_upgrade(self) -> None:
+        """Note since when the upgrade has its policy and its weight, and whether a gate ended it."""
+        now, pending = self.clock.monotonic(), self.pending if self._has_service else ""
+        policy = self.policy if pending else ""
+        if policy != self._policy_at[0]:
+            self._policy_at = policy, now if self._policy_at[0] else -LONGEST_PASS
+        at = pending, self.weights.get(pending, 0)
+        if at != self._weighed[0]:
+            head = self.model(pending) if pending in self.clusters else None
+            self._weighed = at, now, Count() if head is None else Count(all=head.answered, well=head.answered_well)
+        if self._has_service and self._is_failed() and self.status.get("observedGeneration") == self.generation:
+            spec = msgspec.json.decode(policy)["spec"] if policy else {}
+            self._failed_at.setdefault(self.generation, spec.get("onFailure", "Rollback"))
+
+    def _is_failed(self) -> bool:
+        """Return whether it is on record that a gate ended the upgrade."""
+        return self.has_failed or self.condition("UpgradeAborted") == ("True", "GateFailed")
 
     # --- laws ----------------------------------------------------------------------------------------------------------
 
@@ -473,6 +576,7 @@ class Interleaved(Sim):
                 self.break_law(law, text.split()[0], text)
         self._moment, self._stamp = after, stamp
         self._note_names()
+        self._note_upgrade()
         self._log_state(after, actor) if self.is_traced else None
 
     def state(self, actor: str) -> State:
@@ -512,8 +616,17 @@ class Interleaved(Sim):
             ),
             allowance=self._allowance(now),
             foreign=self._foreign(),
+            unmet=self._unmet,
+            is_failed=has_service and self._is_failed(),
+            ended_by=self._ended_by() if has_service else "",
+            proven_bad=frozenset(self.sources.proven_bad),
             is_going=self.is_going or not has_service,
         )
+
+    def _ended_by(self) -> str:
+        """Return `onFailure` where a gate ended the upgrade to the spec as it is, and the user does not promote it nevertheless."""
+        is_overruled = labels.PROMOTE in self.annotations_now
+        return "" if is_overruled else self._failed_at.get(self.generation, "")
 
     def _is_unserved(self, name: str) -> bool:
         """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 11)."""

@@ -32,6 +32,8 @@ MOST_PUTS: Final = 12
 MOST_WRITES: Final = 120
 SLACK: Final = 5
 """One replica of twenty."""
+RETURNS: Final = 15.0
+"""Seconds until all traffic has left a cluster that a gate ended the upgrade to."""
 IN_STEPS: Final = frozenset({"promoted", "surge", "kept"})
 """Laws of upgrades in steps: in blue/green both clusters have all of their capacity, also beside the route of an earlier strategy."""
 
@@ -81,6 +83,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds without progress after which an upgrade counts as stalled."""
     has_stalled: bool = False
     """Whether a stall was reported to the user."""
+    unmet: tuple[str, ...] = ()
+    """The gates and pauses of its policy that the upgrade had not passed at its weight when the write began."""
+    is_failed: bool = False
+    """Whether it is on record that a gate ended the upgrade."""
+    ended_by: str = ""
+    """`onFailure` where that is so of the spec as it is, and the user does not promote it nevertheless."""
+    proven_bad: frozenset[str] = frozenset()
+    """Clusters with failed requests, a refusal of the webhook or three bad values of Prometheus one after another."""
     is_awaited: tuple[str, int] | None = None
     """What must stand on the user's route, of somebody else."""
 
@@ -117,6 +127,9 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
     yield from (("parity", text) for text in parity(before, after, new))
     yield from (("starved", text) for text in starved(old, new, sick=after.sick))
     yield from (("deleted", text) for text in deleted(before, after, old))
+    yield from (("gated", text) for text in gated(before, after, old, new))
+    yield from (("failed", text) for text in failed(before, after, old, new))
+    yield from (("silence", text) for text in silence(before, after, old, new))
 
 
 def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
@@ -141,11 +154,8 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
             state.is_awaited[0],
             f"{state.is_awaited[0]} of another RayService is not on the route any more",
         )
-    short = dict(_short(state))
-    for name, text in short.items():
-        if timers.lasts(("starved", name), seconds, holds=True, is_excused=is_excused) > SHEDS_REPLICAS:
-            yield "starved", name, text
-    timers.keep("starved", set(short))
+    yield from _lasting(timers, "returned", dict(_returning(state)), RETURNS, seconds, is_excused=is_excused)
+    yield from _lasting(timers, "starved", dict(_short(state)), SHEDS_REPLICAS, seconds, is_excused=is_excused)
     target = state.targets.get(state.active, 100)
     is_less = state.is_alone and target != rules.WHOLE
     if timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused) > STABLE_AFTER:
@@ -159,6 +169,15 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
             "Service",
             f"clients of the plain Service reach a capacity of {reached} in {sorted(state.plain or ())}",
         )
+
+
+def _lasting(
+    timers: Timers, law: str, found: dict[str, str], limit: float, seconds: float, *, is_excused: bool
+) -> Iterator[tuple[str, str, str]]:
+    for name, text in found.items():
+        if timers.lasts((law, name), seconds, holds=True, is_excused=is_excused) > limit:
+            yield law, name, text
+    timers.keep(law, set(found))
 
 
 def of_serving(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
@@ -263,6 +282,64 @@ def deleted(before: Moment, after: Moment, old: State) -> Iterator[str]:
             yield f"{name} was deleted while the Serve Service selects it"
         elif name in old.in_flight - old.missing and not share and before.weights is not None:
             yield f"{name} was deleted with requests in flight"
+
+
+def gated(before: Moment, after: Moment, old: State, new: State) -> Iterator[str]:
+    """Yield what moves on although the upgrade has not passed its gates or its pause: traffic, and with all of it the capacity of the way back.
+
+    Exception: the active cluster is sick or does not exist, so that the traffic goes where it is served (ADR 11).
+    """
+    if new.unmet and (text := _forward(before, after, old, new)) is not None:
+        yield f"{text}, without {', '.join(new.unmet)}"
+
+
+def failed(before: Moment, after: Moment, old: State, new: State) -> Iterator[str]:
+    """Yield what moves on after a gate ended the upgrade to this spec; the active cluster keeps the capacity for the traffic that returns.
+
+    Exception: as above.
+    """
+    if not old.ended_by or not new.ended_by:
+        return
+    if (text := _forward(before, after, old, new)) is not None:
+        yield f"{text}, after a gate failed"
+    had, has = before.capacities.get(after.active, 0), after.capacities.get(after.active, 0)
+    if old.in_steps and after.pending == before.pending != "" and has < had and not _is_excused(before, after, new):
+        yield f"{after.active} shrinks from {had} to {has} percent after a gate failed"
+
+
+def silence(before: Moment, after: Moment, old: State, new: State) -> Iterator[str]:
+    """Yield upgrades that a gate ended with nothing against the new cluster: what is not known is no failure."""
+    if new.is_failed and not old.is_failed and not new.proven_bad & {before.pending, after.pending}:
+        yield f"{after.pending or before.pending} failed a gate that nothing was found for"
+
+
+def _forward(before: Moment, after: Moment, old: State, new: State) -> str | None:
+    """Return what moves to the pending cluster; None for nothing, or where the active one cannot serve."""
+    name = before.pending
+    if not name or _is_excused(before, after, new):
+        return None
+    if not old.in_steps:
+        is_switched = before.selected not in {"", name} and after.selected == name
+        return f"{name} gets all traffic" if is_switched else None
+    was, now = (before.weights or {}).get(name, 0), (after.weights or {}).get(name, 0)
+    if now > was and before.weights and after.pending == name:
+        return f"{name} gets {now} percent after {was}"
+    had, has = before.capacities.get(before.active, 0), after.capacities.get(before.active, 0)
+    is_given_up = was == now == rules.WHOLE and has < had
+    return f"{before.active} shrinks from {had} to {has} percent with all traffic at {name}" if is_given_up else None
+
+
+def _is_excused(before: Moment, after: Moment, new: State) -> bool:
+    is_gone = before.active not in after.clusters or before.active in before.sick | after.sick | new.missing
+    return is_gone or before.active in new.surprised
+
+
+def _returning(state: State) -> Iterator[tuple[str, str]]:
+    """Yield clusters that keep traffic after a gate ended the upgrade to them, where the active one has room for it."""
+    room = state.carries.get(state.active, 0) - (state.route or {}).get(state.active, 0)
+    for name, weight in (state.route or {}).items():
+        if state.in_steps and state.ended_by == "Rollback" and name != state.active and weight and room > SLACK:
+            yield name, f"{name} keeps {weight} percent after a gate failed, and {state.active} has room for {room}"
 
 
 _RULES: Final[dict[str, Callable[[Moment, Moment], Iterator[str]]]] = {

@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 import structlog
 
-from common import errors, labels
+from common import annotation_record, errors, labels
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
+from common.upgrade import traffic_record
+from common.upgrade.traffic_record import Record
 from scenario.service_reconciler.harness import TICK, Killed, trace_of
 from scenario.simulation import rules
 from scenario.simulation.ray import ModelHead, ModelServe, Slowness
@@ -297,12 +299,20 @@ class Sim(Pair):
             steps=self.steps if has_service else (),
             policy=self.policy if has_service else "",
             former=tuple(self.former.get(self.pending, {})) if has_service else (),
-            has_failed='"failed":' in str((self.route or {}).get("metadata", {}).get("annotations", {})),
+            has_failed=has_service and self.has_failed,
             is_aborted=has_service and self.condition("UpgradeAborted")[0] == "True",
             selected=self.selected(),
             is_going=self.is_going or not has_service,
             gone_for=self._gone_for,
         )
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the route has on record that a gate ended the upgrade that is on."""
+        text = (self.route or {}).get("metadata", {}).get("annotations", {}).get(traffic_record.ANNOTATION)
+        record = annotation_record.decode(text, Record) if text else None
+        held = None if record is None else traffic_record.upgrade_of(record, self.active, self.pending)
+        return held is not None and bool(held.failed)
 
     @property
     def policy(self) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER, UPGRADE_POLICY
+from common.kube.resources import RAY_CLUSTER, SECRET, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
 from scenario.simulation import draws, edges
 from scenario.simulation.draws import POLICY, POLICY_SECONDS, STEPS, Draw, Happening
@@ -16,7 +16,7 @@ from scenario.simulation.interleaved import Interleaved, NeverRests
 from scenario.simulation.sim import Sim
 from scenario.upgrade.harness import BLUE, GREEN, RED
 from support.builders.ray_service import NAMESPACE, a_strategy
-from support.builders.upgrade_policy import a_policy
+from support.builders.upgrade_policy import a_policy, a_signing_key
 
 CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED}
 LONGEST: Final = 1400.0
@@ -76,6 +76,7 @@ async def _settle(sim: Interleaved) -> None:
     kind = sim.draw.first_kind or sim.setting.kind
     if sim.draw.policy is not None:
         sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, sim.draw.policy, namespace=NAMESPACE))
+        sim.kube.put(SECRET, a_signing_key(NAMESPACE))
     sane = a_strategy(surge=50, step=25, interval=1) if kind == STEPS else {"type": kind}
     sim.ask(BLUE, upgradeStrategy=sane)
     for _ in range(120):
@@ -104,10 +105,12 @@ async def _upgrade(sim: Interleaved) -> None:
     ):
         for each in under:
             _move(sim, each)
+        sim.resume(draw.resumes)
         if has_begun:
             _edit(sim, sim.clock.monotonic() - began - (draw.edit_before or 0.0))
         if not has_begun and sim.clock.monotonic() - began >= (draw.edit_before or 0.0):
             has_begun = True
+            sim.sources.turns_from = sim.clock.monotonic()
             sim.log("user: the spec changes")
             kept = {} if draw.first_kind is None else {"upgradeStrategy": sim.setting.strategy}
             sim.ask(GREEN, **kept)
@@ -154,6 +157,7 @@ def _end(sim: Interleaved, each: _Under) -> None:
 
 async def _finish(sim: Interleaved) -> None:
     sim.log("user: brings it to its end")
+    sim.sources.turns_from = None
     sim.annotate(pause=None, abort=None, promote=None, progress_deadline=None, on_deadline=None)
     sim.surge, sim.may_hurry, sim.is_going = 100, True, False
     in_steps = sim.setting.kind == STEPS
@@ -166,6 +170,8 @@ async def _finish(sim: Interleaved) -> None:
     sim.ask(wanted, upgradeStrategy=strategy, message="last", suspend=False)
     for _ in range(round(ENDS + 2 * sim.draw.starts)):
         await sim.run(1.0)
+        sim.resume(0.0)
+        sim.overrule()
         if _is_over(sim, wanted):
             break
     else:

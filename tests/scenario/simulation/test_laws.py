@@ -11,18 +11,23 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.ray import parity, submit
 from common.ray.view import ServeView
+from common.upgrade import gates, prometheus, webhook
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
+from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
 from scenario.simulation import draws, laws, sabotage, simulate
-from scenario.simulation.draws import Draw, Edit, Happening
+from scenario.simulation.draws import STEPS, Draw, Edit, Happening
+from scenario.simulation.gate_sources import GATES, Turns
 from scenario.simulation.issue_f import CASES
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
 from service_reconciler import draining
-from traffic_manager.migration import progression, weights
-from traffic_manager.migration.state import Migration, Side, Split
+from service_reconciler.promotion import control
+from support.sampling import one_of
+from traffic_manager.migration import capacity, progression, weights
+from traffic_manager.migration.state import Direction, Migration, Side, Split
 
 WELL = State(
     at=0.0,
@@ -345,3 +350,135 @@ async def test_the_laws_of_policies_name_what_breaks_them(
     assert law in {*(each.partition(" ")[0] for each in result.found), *([""] if not result.found else [])}, (
         result.found
     )
+
+
+# --- gates --------------------------------------------------------------------------------------------------------------
+
+TWO: Final[Json] = {"steps": [{"weight": 10, "hold": "5s"}, {"weight": 100}], "bake": "10s"}
+
+
+PAUSED: Final[Json] = [{"weight": 10, "pause": {}}, {"weight": 100}]
+
+
+def _a_gated_upgrade(*gates: str, kind: str = STEPS, resumes: float | None = None, **sources: Turns) -> Draw:
+    policy = {**TWO, "gates": [GATES[each] for each in gates]}
+    return Draw(
+        seed=3,
+        setting=Setting(surge=100, step=100, kind=kind),
+        annotations={labels.UPGRADE_POLICY: draws.POLICY},
+        policy=policy,
+        sources=sources,
+        resumes=resumes,
+    )
+
+
+def _turns(*answers: str) -> Turns:
+    """Return a source that answers each for a while, and then well for long."""
+    return Turns(answers=(*answers, *["good"] * 30), seconds=25.0)
+
+
+def _with_outcome(monkeypatch: pytest.MonkeyPatch, was: Outcome, becomes: Outcome) -> None:
+    """Let each gate with one outcome have another one."""
+
+    def changed(honest: Any) -> Any:
+        def result(*args: Any, **kwargs: Any) -> Result:
+            found: Result = honest(*args, **kwargs)
+            return msgspec.structs.replace(found, outcome=becomes) if found.outcome is was else found
+
+        return result
+
+    for module, name in ((gates, "evaluate"), (gates, "unanswered"), (webhook, "result"), (prometheus, "result")):
+        monkeypatch.setattr(module, name, changed(getattr(module, name)))
+
+
+def _silence_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_outcome(monkeypatch, Outcome.INCONCLUSIVE, Outcome.PASS)
+
+
+def _silence_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_outcome(monkeypatch, Outcome.INCONCLUSIVE, Outcome.FAIL)
+
+
+def _without_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_outcome(monkeypatch, Outcome.FAIL, Outcome.PASS)
+
+
+def _keeps_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the traffic at a cluster that failed a gate, and let nobody roll back."""
+    honest = progression.of
+
+    def of(*args: Any, **kwargs: Any) -> Any:
+        return msgspec.structs.replace(honest(*args, **kwargs), leaves=False)
+
+    monkeypatch.setattr(progression, "of", of)
+    monkeypatch.setattr(control, "_by_gate", lambda *_: None)
+
+
+def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the failure of a gate as soon as it is on record."""
+    honest = progression.of
+
+    def of(observed: Any, *args: Any, **kwargs: Any) -> Any:
+        upgrade = observed.upgrade
+        found = honest(observed, *args, **kwargs)
+        is_known = upgrade is not None and bool(upgrade.failed)
+        free = msgspec.structs.replace(found, leaves=False, hold=None)
+        return free if is_known else found
+
+    monkeypatch.setattr(progression, "of", of)
+    monkeypatch.setattr(control, "_by_gate", lambda *_: None)
+
+
+def _shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the capacity of the way back."""
+    honest = capacity.decide
+
+    def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
+        found = honest(m, policy, now=now)
+        is_back = m.direction is Direction.BACK
+        return msgspec.structs.replace(found, active=min(found.active, 90)) if is_back else found
+
+    monkeypatch.setattr(capacity, "decide", decide)
+
+
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrade_policy, "pause", lambda *_: None)
+
+
+GATED: Final = (
+    (_silence_passes, "gated", _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("wait"))),
+    (_silence_passes, "gated", _a_gated_upgrade("prometheus", kind="NewCluster", prometheus=_turns("nan"))),
+    (_silence_passes, "gated", _a_gated_upgrade("webhook", webhook=_turns("silent"))),
+    (_silence_passes, "gated", _a_gated_upgrade("webhook", webhook=_turns("garbage"))),
+    (_silence_passes, "gated", _a_gated_upgrade("prometheus", prometheus=_turns("none"))),
+    (_silence_passes, "gated", _a_gated_upgrade("errors", metrics=_turns("none"))),
+    (_silence_fails, "silence", _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("error"))),
+    (_silence_fails, "silence", _a_gated_upgrade("webhook", webhook=_turns("wait"))),
+    (_silence_fails, "silence", _a_gated_upgrade("prometheus", prometheus=_turns("none"))),
+    (_silence_fails, "silence", _a_gated_upgrade("more errors")),
+    (_without_failures, "gated", _a_gated_upgrade("webhook", webhook=_turns("bad"))),
+    (_without_failures, "gated", _a_gated_upgrade("errors", metrics=_turns("bad"))),
+    (_shrinks, "failed", _a_gated_upgrade("errors", metrics=_turns("bad"))),
+    (_forgives, "failed", _a_gated_upgrade("prometheus", prometheus=_turns("bad", "bad"))),
+    (_keeps_traffic, "returned", _a_gated_upgrade("errors", metrics=_turns("bad"))),
+)
+
+
+@pytest.mark.parametrize("case", one_of(6, GATED))
+async def test_the_laws_of_gates_name_what_breaks_them(
+    case: tuple[Any, str, Draw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotaged, law, draw = case
+    sabotaged(monkeypatch)
+    result = await simulate.run(draw)
+    assert law in {each.partition(" ")[0] for each in result.found}, result.found
+
+
+@pytest.mark.parametrize("kind", ["NewCluster", pytest.param(STEPS, marks=pytest.mark.long)])
+async def test_the_law_of_pauses_names_what_moves_without_an_approval(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = _a_gated_upgrade(kind=kind, resumes=30.0)
+    _without_pauses(monkeypatch)
+    result = await simulate.run(msgspec.structs.replace(paused, policy={"steps": PAUSED, "autoPromote": False}))
+    assert {each.partition(" ")[0] for each in result.found} == {"gated"}, result.found

@@ -1,19 +1,17 @@
 """Upgrades with an UpgradePolicy that asks a webhook: before the first traffic and at each step, and what each answer does."""
 
-import base64
 from collections.abc import Callable
 from typing import Final
 
 from common.api.opaque import Json
 from common.kube.resources import SECRET, UPGRADE_POLICY
 from common.targets import Targets
-from common.upgrade import webhook
 from common.upgrade.outbound import Request
 from common.upgrade.webhook import Answer
 from scenario.upgrade.harness import GREEN, Pair, a_running_pair
 from scenario.upgrade.test_upgrade_policy import FOLLOWS, WHOLE_SURGE, apply, at_weight, moves
 from support.builders.ray_service import NAME, NAMESPACE
-from support.builders.upgrade_policy import a_policy
+from support.builders.upgrade_policy import a_policy, a_signing_key
 from support.fakes.webhook import replies, silent
 
 ASKING: Final[Json] = {
@@ -25,8 +23,7 @@ ASKING: Final[Json] = {
 async def an_upgrade(spec: Json = ASKING) -> Pair:
     """Return a service just after a change of its spec, with a policy that asks a webhook, and a key."""
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
-    key = base64.b64encode(f"whsec_{base64.b64encode(b'k' * 32).decode()}".encode()).decode()
-    harness.kube.put(SECRET, {"metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE}, "data": {"key": key}})
+    harness.kube.put(SECRET, a_signing_key(NAMESPACE))
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
     apply(harness, config=GREEN)
     return harness

@@ -3,10 +3,12 @@
 The reader (`common.upgrade.policy`) and the CRD are tested with the same table, so neither admits what the other refuses.
 """
 
+import base64
 from copy import deepcopy
 from typing import Any, Final
 
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
+from common.upgrade import webhook
 
 CAREFUL: Final[Json] = {
     "warmUp": {"requests": 50, "path": "/warmup", "concurrency": 4},
@@ -247,3 +249,10 @@ def a_policy(name: str = "careful", spec: Json | None = None, **fields: Any) -> 
         "metadata": {"name": name, **fields},
         "spec": deepcopy(CAREFUL if spec is None else spec),
     }
+
+
+def a_signing_key(namespace: str) -> Body:
+    """Return the Secret with the key that signs questions."""
+    key = f"whsec_{base64.b64encode(b'k' * 32).decode()}"
+    data = {webhook.SECRET_KEY: base64.b64encode(key.encode()).decode()}
+    return {"metadata": {"name": webhook.SECRET_NAME, "namespace": namespace}, "data": data}

@@ -14,8 +14,7 @@ from typing import Final
 from common.ray.request_metrics import Histogram, Requests, Sample
 from common.upgrade import gates
 from common.upgrade.gate_types import Gate, Metric
-from common.upgrade.gates import Outcome
-from traffic_manager.migration.progression import windows_of
+from common.upgrade.gates import Outcome, windows_of
 
 STEPS: Final = 3
 SHARE: Final = 9

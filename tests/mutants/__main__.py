@@ -58,7 +58,7 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{COMMON}/ray/request_metrics.py": ("unit/common/ray/test_request_metrics.py",),
     f"{COMMON}/upgrade/gates.py": ("unit/common/upgrade/test_gates.py",),
     f"{COMMON}/upgrade/sequential.py": ("unit/common/upgrade/test_gates.py",),
-    f"{TRAFFIC}/windows.py": ("unit/traffic_manager/test_windows.py",),
+    f"{COMMON}/upgrade/windows.py": ("unit/common/upgrade/test_windows.py",),
     f"{TRAFFIC}/migration/progression.py": (
         "unit/traffic_manager/migration/test_progression.py",
         "scenario/upgrade/test_upgrade_policy.py",

@@ -215,3 +215,88 @@ async def test_a_failed_warm_up_ends_the_upgrade_and_it_is_not_tried_again() -> 
     assert (harness.active, harness.pending) == (blue, "")
     assert len(harness.serve.requests) == sent == 4
     assert "request 4 of the warm-up was not answered" in harness.message("UpgradeAborted")
+
+
+# --- gates by requests --------------------------------------------------------------------------------------------------
+
+ERRORS: Json = {"metric": "errorRate", "max": "1%", "minRequests": 40}
+WARMED: Json = {"warmUp": {"requests": 40}, "gates": [ERRORS]}
+PREVIEWED: Json = {"preview": {"service": True}, "gates": [ERRORS]}
+
+
+def preview(harness: Harness, requests: int, *, failed: int = 0) -> None:
+    """Let users of the preview Service send requests."""
+    head = harness.serve.head(f"{harness.pending}-head-svc")
+    head.answered += requests
+    head.failed += failed
+
+
+async def test_the_requests_of_the_warm_up_decide_a_gate_before_all_traffic_moves() -> None:
+    harness, blue = await an_upgrade(WARMED)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
+    assert len(harness.serve.requests) == 40
+
+
+async def test_without_enough_requests_no_traffic_moves_and_the_cause_is_reported_until_users_of_the_preview_come() -> (
+    None
+):
+    harness, blue = await an_upgrade(PREVIEWED)
+    await harness.run(60)
+    assert (harness.active, harness.selected()) == (blue, blue)
+    assert "the gates errorRate are not decided yet; no traffic moves until they are" in harness.message(
+        "UpgradeInProgress"
+    )
+    assert harness.condition("UpgradeAborted")[0] != "True"
+    preview(harness, 39)
+    await harness.run(20)
+    assert harness.selected() == blue
+    harness.restart()
+    preview(harness, 1)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=30)
+
+
+async def test_requests_that_fail_end_the_upgrade_before_any_user_of_the_service_has_one() -> None:
+    harness, blue = await an_upgrade(PREVIEWED)
+    await harness.run(20)
+    preview(harness, 100, failed=30)
+    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=30)
+    assert "errorRate: 30 of 100 requests failed (30%), at most 1% allowed" in harness.message("UpgradeAborted")
+    await harness.run(60)
+    assert (harness.active, harness.pending, harness.selected()) == (blue, "", blue)
+
+
+async def test_a_gate_that_compares_needs_requests_of_the_active_cluster_in_the_same_time() -> None:
+    compared: Json = {**WARMED, "gates": [{"metric": "errorRate", "maxIncrease": "50%", "minRequests": 40}]}
+    harness = await a_running_harness(config=BLUE)
+    blue = harness.active
+    old = harness.serve.head(f"{blue}-head-svc")
+    old.answered = 1000
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=compared, namespace=NAMESPACE))
+    harness.apply(config=GREEN, annotations=FOLLOWS)
+    await harness.run(60)
+    assert harness.selected() == blue
+    old.answered += 40
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=30)
+
+
+async def test_the_deadline_ends_an_upgrade_without_requests() -> None:
+    deadline = {labels.PROGRESS_DEADLINE: "60s", labels.ON_DEADLINE: "Rollback"}
+    harness, blue = await an_upgrade(PREVIEWED, **deadline)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "ProgressDeadlineExceeded"), seconds=150
+    )
+    assert "the gates errorRate are not decided yet" in harness.message("UpgradeAborted")
+    assert harness.selected() == blue
+
+
+async def test_a_metric_of_a_cluster_that_gets_no_request_before_the_switch_decides_nothing() -> None:
+    harness, blue = await an_upgrade({"gates": [ERRORS]})
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
+
+
+async def test_promote_needs_no_requests() -> None:
+    harness, _ = await an_upgrade(PREVIEWED)
+    await harness.run(20)
+    green = harness.pending
+    annotate(harness, **{labels.PROMOTE: "true"})
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=30)

@@ -177,9 +177,9 @@ def without(draw: Draw) -> Iterator[Draw]:
         for index in range(len(held)):
             yield replace(draw, **{field: held[:index] + held[index + 1 :]})
     for field in ("annotations", "policy", "sources"):
-        held = getattr(draw, field) or {}
-        for name in held:
-            yield replace(draw, **{field: {key: value for key, value in held.items() if key != name}})
+        parts: Json = getattr(draw, field) or {}
+        for name in parts:
+            yield replace(draw, **{field: {key: value for key, value in parts.items() if key != name}})
     if draw.edit_before is not None:
         yield replace(draw, edit_before=None)
     if draw.stops:

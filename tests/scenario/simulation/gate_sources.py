@@ -1,6 +1,6 @@
-"""What gates are decided by, as it truly is: servers and metrics that answer one thing after the other, and what they answered to whom.
+"""What gates are decided by: servers and metrics that answer one thing after the other, and what they answered about which cluster.
 
-An upgrade may be told the truth late, or not at all. What is recorded here is the truth, by which `laws` judge what was made of it.
+A process may receive an answer late, or lose it. What is recorded here are all answers, by which `laws` judge what a process made of them.
 """
 
 from collections.abc import Callable
@@ -147,4 +147,4 @@ class Sources:
             held = self.values.get(cluster)
             oldest = max(since if weight else 0.0, self.clock.monotonic() - prometheus.FRESH - LONGEST_PASS)
             return not is_first and (held is None or held.answer != "good" or held.at < oldest)
-        return in_steps and not is_first and (answered.all < gate["minRequests"] or answered.well <= 0)
+        return not is_first and (answered.all < gate["minRequests"] or answered.well <= 0)

@@ -488,8 +488,9 @@ class Interleaved(Sim):
             head.move_on()
 
     def _answer(self, head: ElasticHead, *, is_new: bool) -> None:
-        """Let a cluster answer requests; those of a bad version fail in part."""
+        """Let a cluster answer requests; those of a bad version fail in part. Users of a preview send some before all traffic moves at once."""
         count = head.share / 4
+        count += 1 if is_new and self.view.capacities[1] is None else 0
         is_bad = is_new and self.sources.now("metrics") == "bad" and count > 0
         head.answered += count
         head.failed += count * FAILING if is_bad else 0.0
@@ -538,7 +539,10 @@ class Interleaved(Sim):
             return
         head = self.model(cluster)
         answered = Count(all=head.shown.all - before.all, well=head.shown.well - before.well)
+        is_used = in_steps or "warmUp" in spec or spec.get("preview", {}).get("service", False)
         for gate in spec.get("gates", []):
+            if "metric" in gate and not is_used:
+                continue
             if self.sources.unmet(gate, cluster, weight, since, answered, in_steps=in_steps):
                 yield f"{gate} at {weight} percent"
         is_last = not in_steps or weight == rules.WHOLE
@@ -559,7 +563,7 @@ class Interleaved(Sim):
             head = self.model(pending) if pending in self.clusters else None
             self._weighed = at, now, Count() if head is None else Count(all=head.answered, well=head.answered_well)
         if self._has_service and self._is_failed() and self.status.get("observedGeneration") == self.generation:
-            spec = msgspec.json.decode(policy)["spec"] if policy else {}
+            spec: Json = msgspec.json.decode(policy)["spec"] if policy else {}
             self._failed_at.setdefault(self.generation, spec.get("onFailure", "Rollback"))
 
     def _is_failed(self) -> bool:

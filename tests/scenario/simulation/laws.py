@@ -325,8 +325,8 @@ def _forward(before: Moment, after: Moment, old: State, new: State) -> str | Non
     if now > was and before.weights and after.pending == name:
         return f"{name} gets {now} percent after {was}"
     had, has = before.capacities.get(before.active, 0), after.capacities.get(before.active, 0)
-    is_given_up = was == now == rules.WHOLE and has < had
-    return f"{before.active} shrinks from {had} to {has} percent with all traffic at {name}" if is_given_up else None
+    is_abandoned = was == now == rules.WHOLE and has < had
+    return f"{before.active} shrinks from {had} to {has} percent with all traffic at {name}" if is_abandoned else None
 
 
 def _is_excused(before: Moment, after: Moment, new: State) -> bool:

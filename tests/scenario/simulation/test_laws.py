@@ -357,11 +357,11 @@ async def test_the_laws_of_policies_name_what_breaks_them(
 TWO: Final[Json] = {"steps": [{"weight": 10, "hold": "5s"}, {"weight": 100}], "bake": "10s"}
 
 
-PAUSED: Final[Json] = [{"weight": 10, "pause": {}}, {"weight": 100}]
+PAUSED: Final[list[Json]] = [{"weight": 10, "pause": {}}, {"weight": 100}]
 
 
 def _a_gated_upgrade(*gates: str, kind: str = STEPS, resumes: float | None = None, **sources: Turns) -> Draw:
-    policy = {**TWO, "gates": [GATES[each] for each in gates]}
+    policy = {**TWO, "preview": {"service": True}, "gates": [GATES[each] for each in gates]}
     return Draw(
         seed=3,
         setting=Setting(surge=100, step=100, kind=kind),
@@ -391,6 +391,10 @@ def _with_outcome(monkeypatch: pytest.MonkeyPatch, was: Outcome, becomes: Outcom
         monkeypatch.setattr(module, name, changed(getattr(module, name)))
 
 
+def _nothing(*_: Any) -> None:
+    return None
+
+
 def _silence_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_outcome(monkeypatch, Outcome.INCONCLUSIVE, Outcome.PASS)
 
@@ -411,7 +415,7 @@ def _keeps_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(honest(*args, **kwargs), leaves=False)
 
     monkeypatch.setattr(progression, "of", of)
-    monkeypatch.setattr(control, "_by_gate", lambda *_: None)
+    monkeypatch.setattr(control, "_by_gate", _nothing)
 
 
 def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +430,7 @@ def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
         return free if is_known else found
 
     monkeypatch.setattr(progression, "of", of)
-    monkeypatch.setattr(control, "_by_gate", lambda *_: None)
+    monkeypatch.setattr(control, "_by_gate", _nothing)
 
 
 def _shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,7 +446,7 @@ def _shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrade_policy, "pause", lambda *_: None)
+    monkeypatch.setattr(upgrade_policy, "pause", _nothing)
 
 
 GATED: Final = (
@@ -453,6 +457,8 @@ GATED: Final = (
     (_silence_passes, "gated", _a_gated_upgrade("prometheus", prometheus=_turns("none"))),
     (_silence_passes, "gated", _a_gated_upgrade("errors", metrics=_turns("none"))),
     (_silence_fails, "silence", _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("error"))),
+    (_silence_passes, "gated", _a_gated_upgrade("errors", kind="NewCluster", metrics=_turns("none"))),
+    (_without_failures, "gated", _a_gated_upgrade("errors", kind="NewCluster", metrics=_turns("bad"))),
     (_silence_fails, "silence", _a_gated_upgrade("webhook", webhook=_turns("wait"))),
     (_silence_fails, "silence", _a_gated_upgrade("prometheus", prometheus=_turns("none"))),
     (_silence_fails, "silence", _a_gated_upgrade("more errors")),

@@ -50,6 +50,8 @@ limit and chance is excluded as the cause. Otherwise it is inconclusive; no requ
   hide errors that begin late.
 - A gate with `maxIncrease` compares with the requests that the active cluster answers at the same time; once all traffic has moved, with those of the
   step before.
+- Where all traffic moves at once, all requests of the new cluster before the switch count: those of its warm-up and of its preview Service. In a policy without both, a gate with a `metric` does not apply there
+  ([how to](../how-to/blue-green.md#decide-the-switch-by-requests)).
 - A gate with `maxIncrease` needs enough requests of the active cluster: at least `minRequests`, and for a quantile about 100 (p90), 200 (p95)
   or 1,200 (p99).
 - Durations are known by bucket of Serve's histograms. A limit within a wide bucket is as exact as the bucket: with `max`, choose a bound of a bucket.

@@ -230,6 +230,7 @@ class FakeServe:
         self.requests.append((pod.name, path))
         if self.refuses_after is not None and len(self.requests) > self.refuses_after:
             raise errors.Unavailable(f"{pod.name} answered {self.refusal}")
+        self.head(f"{pod.name.rpartition('-')[0]}-head-svc").answered += 1
         return b"{}"
 
     def _of_metrics(self, pod: Target) -> bytes:

@@ -28,15 +28,16 @@ from common.runtime.background import Background
 from common.runtime.cache import Cache, Objects, Remembered
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import gate_types, gateways, traffic_record, webhook, weighted_route
+from common.upgrade import gate_types, gates, gateways, traffic_record, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import AnyGate
+from common.upgrade.gate_types import AnyGate, Gate
 from common.upgrade.gates import Result
 from common.upgrade.inquiries import Inquiries
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import WarmUpProgress
 from common.upgrade.warm_up import WarmUps
 from common.upgrade.webhook import Strategy
+from common.upgrade.windows import Nodes, Windows
 from service_reconciler import decided, validation
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.policies import Policies
@@ -77,6 +78,7 @@ class Observer:
         self._serve = serve
         self._policies = Policies(kube, outbound, clock)
         self._warm_ups = WarmUps(serve, background)
+        self._windows = Windows(serve, background, clock)
         self._inquiries = Inquiries(kube, outbound, background, clock)
         self._config = config
         self._fetched: set[Key] = set()
@@ -89,6 +91,7 @@ class Observer:
             self._lacking.pop(each.metadata.uid, None)
             self._policies.forget(each.metadata.uid)
             self._warm_ups.forget(each.metadata.uid)
+            self._windows.forget(each.metadata.uid)
             self._inquiries.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
@@ -143,27 +146,36 @@ class Observer:
         return msgspec.structs.replace(observed, answers=await self._answers(observed))
 
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
-        """Return what the gates came to that ask a server, where all traffic moves at once; they ask when that is all that is missing."""
+        """Return what the gates came to, where all traffic moves at once.
+
+        Requests count once the cluster can serve, so those of its warm-up do. Servers are asked when they are all that is missing.
+        """
         policy, active, pending = observed.policy, observed.active, observed.pending
-        asked = () if policy is None else gate_types.asking(policy.gates)
-        if policy is None or active is None or pending is None or not asked or observed.is_incremental:
+        decisive = () if policy is None else upgrade_policy.decide_before(policy)
+        if policy is None or active is None or pending is None or not decisive or observed.is_incremental:
             return {}
         is_over = observed.serving == pending.name or decided.holds(observed.service, ConditionType.UPGRADE_ABORTED)
-        if is_over or observed.controls.promotes or promote.not_askable(observed, pending) is not None:
+        if is_over or observed.controls.promotes or promote.not_serving(observed, pending) is not None:
             return {}
-        clusters = active.cluster, pending.cluster
-        step = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0)
-        return await self._inquiries.of(step, asked)
+        found: dict[AnyGate, Result] = {}
+        if measured := [each for each in decisive if isinstance(each, Gate)]:
+            exporters = (_exporters(each) for each in (active, pending))
+            window = await self._windows.of(pending.cluster.metadata.uid, *exporters, is_unused=True)
+            found |= {each: gates.within(each, window or gates.NO_WINDOW, steps=1) for each in measured}
+        if promote.not_askable(observed, pending) is None and (asked := gate_types.asking(decisive)):
+            clusters = active.cluster, pending.cluster
+            step = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0)
+            found |= await self._inquiries.of(step, asked)
+        return found
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return how far the warm-up of a cluster is that is to take over all traffic, and begin it when that is all it lacks."""
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
             return None
-        if promote.not_askable(observed, pending) is not None:
+        if promote.not_serving(observed, pending) is not None:
             return None
-        pods = (each for each in pending.pods if each.metadata.labels.get(labels.SERVE) == "true")
-        proxies = [address(each, "serve", ports.SERVE) for each in pods if each.is_running_and_ready]
+        proxies = [address(each, "serve", ports.SERVE) for each in pending.proxies]
         return await self._warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:
@@ -298,6 +310,10 @@ class Observer:
             for backend in backends
             for each in self._cache.list(EndpointSlice, service.metadata.namespace, {labels.SERVICE_NAME: backend})
         )
+
+
+def _exporters(view: ClusterView) -> Nodes:
+    return {each.metadata.uid: address(each, "metrics", ports.METRICS) for each in view.proxies}
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

@@ -58,6 +58,12 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
         ]
         return heads[0] if len(heads) == 1 else None
 
+    @property
+    def proxies(self) -> tuple[Pod, ...]:
+        """Return the pods that can be sent requests."""
+        offered = (each for each in self.pods if each.metadata.labels.get(labels.SERVE) == "true")
+        return tuple(each for each in offered if each.is_running_and_ready)
+
 
 class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
     """An unneeded cluster that may have requests in flight."""
@@ -105,7 +111,7 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     serve_service: Service | None = None
     endpoints: int = 0
     answers: Mapping[AnyGate, Result] = {}
-    """What the gates came to that ask a server before all traffic moves at once."""
+    """What the gates came to before all traffic moves at once."""
     next_policy: str | Problem[Reason] | UnsetType | None = None
     """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one.
 

@@ -19,6 +19,7 @@ from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
+from common.upgrade.gates import Outcome
 from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
@@ -231,11 +232,14 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
 
 def of_gates(observed: Observed) -> ServiceProblem | None:
     """Return that a step waits for gates of its UpgradePolicy; the text has no numbers, so that it stays the same while requests come."""
-    upgrade = observed.upgrade
-    if observed.policy is None or upgrade is None or not upgrade.lacking:
+    upgrade, policy = observed.upgrade, observed.policy
+    inconclusive = (gate.title for gate, each in observed.answers.items() if each.outcome is Outcome.INCONCLUSIVE)
+    lacking = upgrade.lacking if upgrade is not None else ", ".join(inconclusive)
+    if policy is None or not lacking:
         return None
+    what = "the step lasts" if observed.is_incremental else "no traffic moves"
     text = (
-        f"waiting: of the UpgradePolicy {observed.policy.name} the gates {upgrade.lacking} are not decided yet; the step lasts until they are, "
+        f"waiting: of the UpgradePolicy {policy.name} the gates {lacking} are not decided yet; {what} until they are, "
         f"or until the deadline ({labels.PROGRESS_DEADLINE}). A metric is decided by minRequests requests, for fewer lower it; a webhook by its answer, a query by its value"
     )
     return ServiceProblem(Reason.GATE_INCONCLUSIVE, text, event=EventReason.GATE_INCONCLUSIVE)

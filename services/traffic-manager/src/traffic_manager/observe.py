@@ -40,9 +40,9 @@ from common.upgrade.policy import UpgradePolicy
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from common.upgrade.warm_up import WarmUps
 from common.upgrade.webhook import Strategy
+from common.upgrade.windows import Windows
 from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health
-from traffic_manager.windows import Windows
 
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
 """Kinds that the API server may not know."""

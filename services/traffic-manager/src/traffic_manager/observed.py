@@ -9,12 +9,11 @@ from common import conditions
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.ray import serve_writer
-from common.ray.request_metrics import Sample
 from common.ray.view import ServeView
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.gate_types import AnyGate
-from common.upgrade.gates import Result
+from common.upgrade.gates import Result, Window
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record, Upgrade
 
@@ -37,24 +36,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas when all was well last."""
     whole: Baseline | None = None
     """The replicas when the cluster carried all of the traffic last."""
-
-
-class RecentWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that both clusters of an upgrade answered since a moment within the step."""
-
-    number: int
-    """How many windows began within the step until then: the later ones have less of the probability of a false alarm."""
-    active: Sample
-    pending: Sample
-
-
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it."""
-
-    active: Sample
-    """Those of the step before, where all traffic has moved."""
-    pending: Sample
-    recent: tuple[RecentWindow, ...] = ()
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):

@@ -43,10 +43,12 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
 
 def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() -> None:
     found = policies.of(stored(), in_steps=False)
-    assert policies.lines(found)[-1] == (
-        "  does not apply, all traffic moves at once: steps, gate errorRate, gate latencyP95, gate timeToFirstTokenP95, "
-        "mirror, preview.header"
-    )
+    assert policies.lines(found)[-1] == ("  does not apply, all traffic moves at once: steps, mirror, preview.header")
+    unused = stored(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})
+    assert policies.of(unused, in_steps=False).unused == [
+        "gate errorRate (no request reaches the new cluster before; add warmUp or preview.service)"
+    ]
+    assert policies.of(stored(spec={**unused.spec, "warmUp": {"requests": 5}}), in_steps=False).unused == []
     asking = stored(spec={"gates": [WEBHOOK, PROMETHEUS], "bake": "5m", "preview": {"service": True}})
     assert policies.of(asking, in_steps=False).unused == []
     invalid = stored(spec={"bake": "soon"})

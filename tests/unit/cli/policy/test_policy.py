@@ -146,7 +146,7 @@ def test_lint_names_what_does_not_apply_to_the_services_that_move_all_traffic_at
     assert done.exit_code == 0, "it is no error"
     assert [each.partition(": ")[2] for each in done.stdout.splitlines()[:-1]] == [
         f"advice: spec.steps: {why}",
-        f"advice: spec.gates[1]: {why}",
+        f"advice: spec.gates[1]: {why}; no request reaches the new cluster before; add warmUp or preview.service",
     ]
 
 

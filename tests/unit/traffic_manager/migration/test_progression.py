@@ -7,11 +7,10 @@ import pytest
 from common.ray.request_metrics import ALL, Requests, Sample
 from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import Outcome, RecentWindow, Window
+from common.upgrade.windows import MOST_RECENT
 from support.builders.upgrade_policy import a_policy
 from traffic_manager.migration import progression
-from traffic_manager.observed import RecentWindow, Window
-from traffic_manager.windows import MOST_RECENT
 
 SPEC = {
     "steps": [{"weight": 10}, {"weight": 100}],
@@ -78,7 +77,7 @@ def test_later_windows_within_the_step_need_more_evidence() -> None:
 
 
 def test_all_windows_of_a_step_have_its_probability_of_a_false_alarm_at_most() -> None:
-    parts = [progression.windows_of(4), *(progression.windows_of(4, number) for number in range(1, 10_000))]
+    parts = [gates.windows_of(4), *(gates.windows_of(4, number) for number in range(1, 10_000))]
     assert sum(1 / each for each in parts) == pytest.approx(1 / 4, rel=1e-3)
     assert sum(1 / each for each in parts) <= 1 / 4
 

@@ -1,13 +1,16 @@
 """The UpgradePolicy that an upgrade would follow: what the RayService names, else the default of its namespace. Pure."""
 
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
 from common import labels
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import AnyGate, Gate, Metric, PrometheusGate, WebhookGate
+from common.upgrade.gate_types import AnyGate, Metric, PrometheusGate, WebhookGate
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
+
+NO_REQUESTS: Final = "no request reaches the new cluster before; add warmUp or preview.service"
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -84,12 +87,12 @@ def gate(each: AnyGate, policy: UpgradePolicy) -> str:
 
 
 def unused(found: UpgradePolicy) -> dict[str, str]:
-    """Return what of a policy does not apply where all traffic moves at once, field by field: there are no weights, and no requests of both clusters."""
+    """Return what of a policy does not apply where all traffic moves at once, field by field: there are no weights, and not always requests before."""
     has_header = found.preview is not None and found.preview.header_name is not None
     measured = {
-        f"spec.gates[{position}]": f"gate {each.title}"
+        f"spec.gates[{position}]": f"gate {each.title} ({NO_REQUESTS})"
         for position, each in enumerate(found.gates)
-        if isinstance(each, Gate)
+        if each not in upgrade_policy.decide_before(found)
     }
     return {
         **({"spec.steps": "steps"} if found.steps else {}),

@@ -225,8 +225,14 @@ def advice(document: Document, services: Iterable[Document]) -> list[Finding]:
         return []
     why = f"does not apply to RayService {', '.join(sorted(followers))}: all traffic moves at once"
     return [
-        Finding(file=document.file, line=document.line(_place(field)), level=Level.ADVICE, field=field, text=why)
-        for field in policies.unused(policy(document))
+        Finding(
+            file=document.file,
+            line=document.line(_place(field)),
+            level=Level.ADVICE,
+            field=field,
+            text=f"{why}; {policies.NO_REQUESTS}" if policies.NO_REQUESTS in text else why,
+        )
+        for field, text in policies.unused(policy(document)).items()
     ]
 
 

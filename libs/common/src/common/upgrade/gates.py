@@ -16,7 +16,7 @@ certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_
 import math
 from bisect import bisect_left
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 import msgspec
@@ -52,6 +52,27 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     route: str = ALL
     """`ALL`, or the route that failed."""
     text: str
+
+
+class RecentWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests that both clusters of an upgrade answered since a moment within the step."""
+
+    number: int
+    """How many windows began within the step until then: the later ones have less of the probability of a false alarm."""
+    active: Sample
+    pending: Sample
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it."""
+
+    active: Sample
+    """Those of the step before, where all traffic has moved."""
+    pending: Sample
+    recent: tuple[RecentWindow, ...] = ()
+
+
+NO_WINDOW: Final = Window(active={}, pending={})
 
 
 def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
@@ -99,6 +120,24 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
     share = alpha / 2 / len(active.keys() | pending.keys())
     results = (_result(gate, route, _of(active, route), pending[route], share) for route in routes)
     return next((each for each in results if each.outcome is Outcome.FAIL), whole)
+
+
+def within(gate: Gate, window: Window, steps: int) -> Result:
+    """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
+    whole = evaluate(gate, window.active, window.pending, windows=windows_of(steps))
+    recent = (
+        evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number)) for each in window.recent
+    )
+    return next((each for each in chain([whole], recent) if each.outcome is Outcome.FAIL), whole)
+
+
+def windows_of(steps: int, number: int | None = None) -> int:
+    """Return as one of how many windows of an upgrade a step's own counts, or the n-th within the step.
+
+    Any number of them may begin within a step. The step's own has one half of its probability of a false alarm, and of the other half
+    the n-th has 1 / (n (n + 1)): together that is no more than one half.
+    """
+    return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
 def _of(sample: Sample, route: str) -> Requests:

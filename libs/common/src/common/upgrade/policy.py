@@ -238,6 +238,12 @@ def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> i
     return min(later + ([aim] if aim is not None and aim > weight else []), default=WHOLE)
 
 
+def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
+    """Return the gates that decide before all traffic moves at once: those with a metric where the new cluster gets requests until then."""
+    is_used = policy.warm_up is not None or (policy.preview is not None and policy.preview.service)
+    return tuple(each for each in policy.gates if is_used or not isinstance(each, gate_types.Gate))
+
+
 def longest_hold(policy: UpgradePolicy) -> timedelta:
     """Return the longest time that a step stays at its weight by itself."""
     return max((each.hold for each in policy.steps), default=NO_TIME)

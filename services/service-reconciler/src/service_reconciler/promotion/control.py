@@ -242,6 +242,8 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
         return _unmoved(f"RayCluster {observed.names.pending} is not there yet")
     if not head_is_ready(growing.cluster):
         return _unmoved(f"the head pod of RayCluster {growing.name} is not ready")
+    if not observed.is_incremental and (waits := problems.of_gates(observed)) is not None:
+        return waits
     if (why := promote.not_ready(observed, growing)) is not None:
         return Problem(Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}")
     return _traffic_cause(observed, growing, now=now) if observed.is_incremental else _unmoved("nothing changes")

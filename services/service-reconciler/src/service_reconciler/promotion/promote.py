@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from common import labels
 from common.ray import serve_config, serve_status, submit
 from common.ray.view import head_is_ready
-from common.upgrade import gate_types, gates
+from common.upgrade import policy as upgrade_policy
 from common.upgrade.gates import Outcome
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
@@ -48,19 +48,24 @@ def not_ready(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def not_askable(observed: Observed, pending: ClusterView) -> str | None:
-    """Return what else than an answer of a server the pending cluster lacks, to take the traffic."""
-    return next(_reasons(observed, pending), None) or (None if observed.warm_up is None else observed.warm_up.lacking)
+    """Return what else than its gates the pending cluster lacks, to take the traffic."""
+    return not_serving(observed, pending) or (None if observed.warm_up is None else observed.warm_up.lacking)
+
+
+def not_serving(observed: Observed, pending: ClusterView) -> str | None:
+    """Return why the pending cluster cannot serve yet."""
+    return next(_reasons(observed, pending), None)
 
 
 def undecided(observed: Observed) -> str | None:
-    """Return which gate that asks a server has not passed, where all traffic moves at once; traffic-manager asks at the steps of the others."""
+    """Return which gate has not passed, where all traffic moves at once; traffic-manager evaluates them at the steps of the others."""
     policy = observed.policy
     if policy is None or observed.is_incremental or observed.active is None or observed.controls.promotes:
         return None
-    for gate in gate_types.asking(policy.gates):
+    for gate in upgrade_policy.decide_before(policy):
         found = observed.answers.get(gate)
         if found is None or found.outcome is not Outcome.PASS:
-            return (gates.unanswered(gate) if found is None else found).text
+            return f"{gate.title} is evaluated" if found is None else found.text
     return None
 
 

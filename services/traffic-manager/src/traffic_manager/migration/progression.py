@@ -11,7 +11,6 @@ gates must hold there, and no edit takes traffic back.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from itertools import chain
 
 import msgspec
 
@@ -21,10 +20,10 @@ from common.upgrade import gate_types, gates, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Controls, Policy
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.gates import Outcome, Result, Window
 from common.upgrade.policy import OnFailure, UpgradePolicy
 from traffic_manager.migration.state import Side
-from traffic_manager.observed import Observed, Window
+from traffic_manager.observed import Observed
 from traffic_manager.resources import gateway_api
 
 
@@ -143,27 +142,8 @@ def _evaluated(
     """Return the outcome of a gate, None where it does not count yet."""
     if isinstance(gate, Gate):
         is_early = weight == 0 and window is None
-        return None if is_early else _measured(gate, window or Window(active={}, pending={}), steps)
+        return None if is_early else gates.within(gate, window or gates.NO_WINDOW, steps)
     return answers.get(gate) or (None if weight == 0 else gates.unanswered(gate))
-
-
-def _measured(gate: Gate, window: Window, steps: int) -> Result:
-    """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
-    whole = gates.evaluate(gate, window.active, window.pending, windows=windows_of(steps))
-    recent = (
-        gates.evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number))
-        for each in window.recent
-    )
-    return next((each for each in chain([whole], recent) if each.outcome is Outcome.FAIL), whole)
-
-
-def windows_of(steps: int, number: int | None = None) -> int:
-    """Return as one of how many windows of an upgrade a step's own counts, or the n-th within the step.
-
-    Any number of them may begin within a step. The step's own has one half of its probability of a false alarm, and of the other half
-    the n-th has 1 / (n (n + 1)): together that is no more than one half.
-    """
-    return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
 def _failed_warm_up(observed: Observed, weight: int) -> str | None:

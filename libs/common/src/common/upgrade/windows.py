@@ -7,6 +7,9 @@ for as many requests again.
 In a long step or bake the requests before an error would hide it, so another window begins each minute, and the last few of them are kept
 beside that of the whole step.
 
+Where all traffic moves at once, the gates decide before. A cluster that never had a user's request until then has its counters judged from
+their beginning: they are of warm-ups and previews, and a restart forgets none of them.
+
 Once all traffic has moved, the active cluster answers nothing. Then the comparison is with its requests of the step before; after a
 restart, with all that its nodes have counted.
 """
@@ -25,7 +28,7 @@ from common.ray.dashboard import Target
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
-from traffic_manager.observed import RecentWindow, Window
+from common.upgrade.gates import RecentWindow, Window
 
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
@@ -49,12 +52,18 @@ class _Cluster(msgspec.Struct):
     """The counters of each node at its last read."""
     answered: Sample = msgspec.field(default_factory=dict[str, request_metrics.Requests])
 
-    def add(self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, is_over: bool) -> None:
+    def add(
+        self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, is_over: bool, is_unused: bool = False
+    ) -> None:
         """Count what was answered since the last read, unless the weights changed meanwhile.
 
-        Of a node that was never read before, nothing is known to be new; of a cluster that answers nothing any more, all is counted.
+        Of a node that was never read before, nothing is known to be new; of a cluster that answers nothing any more, all is counted, and of
+        each node of a cluster that is unused.
         """
+        first = {uid: each for uid, each in read.items() if uid not in self.last}
         new = [request_metrics.difference(each, self.last[uid]) for uid, each in read.items() if uid in self.last]
+        if is_unused:
+            new += first.values()
         if is_over and not self.last:
             new = [*read.values()]
         self.answered = {} if is_new else request_metrics.total((self.answered, *new))
@@ -77,6 +86,8 @@ class _Upgrade(msgspec.Struct):
     moved_at: datetime | None = None
     is_whole: bool = False
     """Whether all traffic has moved to the pending cluster."""
+    is_unused: bool = False
+    """Whether the pending cluster never had a user's request before."""
     is_read: bool = False
     """Whether anything was read since the weights last changed."""
     restarted_at: float | None = None
@@ -116,10 +127,17 @@ class Windows:
         """By the uid of the pending cluster."""
 
     async def of(
-        self, uid: str, active: Nodes, pending: Nodes, *, moved_at: datetime | None, is_whole: bool = False
+        self,
+        uid: str,
+        active: Nodes,
+        pending: Nodes,
+        *,
+        moved_at: datetime | None = None,
+        is_whole: bool = False,
+        is_unused: bool = False,
     ) -> Window | None:
         """Return what is known of an upgrade, by the uid of its pending cluster, and of its weights, which changed at `moved_at`; and read on."""
-        held = self._upgrades.setdefault(uid, _Upgrade())
+        held = self._upgrades.setdefault(uid, _Upgrade(is_unused=is_unused))
         self._upgrades.move_to_end(uid)
         while len(self._upgrades) > REMEMBERED:
             self.forget(next(iter(self._upgrades)))
@@ -147,7 +165,13 @@ class Windows:
         for cluster, nodes in ((held.pending, pending), (held.active, active)):
             read = await self._samples(sorted(nodes.items())[:MOST_NODES])
             is_over = cluster is held.active and held.is_whole
-            cluster.add(read, nodes=nodes, is_new=held.moved_at != moved_at and not is_over, is_over=is_over)
+            cluster.add(
+                read,
+                nodes=nodes,
+                is_new=held.moved_at != moved_at and not is_over,
+                is_over=is_over,
+                is_unused=cluster is held.pending and held.is_unused,
+            )
         if held.moved_at == moved_at:
             held.is_read = True
             held.restart(self._clock.monotonic())

@@ -6,10 +6,10 @@ from typing import Any, cast
 from common.ray.dashboard import Target
 from common.ray.request_metrics import ALL, Sample
 from common.runtime.background import Background
+from common.upgrade import windows
+from common.upgrade.gates import Window
+from common.upgrade.windows import Windows
 from support.fakes.clock import FakeClock
-from traffic_manager import windows
-from traffic_manager.observed import Window
-from traffic_manager.windows import Windows
 
 FIRST, SECOND = (datetime(2026, 1, 1, 12, minute, tzinfo=UTC) for minute in (0, 1))
 

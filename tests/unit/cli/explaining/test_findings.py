@@ -5,6 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from common.api.opaque import Json
+from common.labels import UPGRADE_FROM, UPGRADE_POLICY_RECORD
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.policy import Stored
 from raybus_cli.explaining import cli, findings
 from raybus_cli.explaining.remedies import Rank
 from raybus_cli.reading.snapshot import Snapshot
@@ -400,3 +404,49 @@ def test_the_gates_of_an_upgrade_are_shown_with_their_figures(golden: Golden) ->
     assert [each.gate for each in found.gates.gates] == ["errorRate", "timeToFirstTokenP95"]
     golden.check("cli/explain-gated.txt", text_of(cli.draw(found), width=150))
     assert findings.explain(in_steps(), now=NOW).gates is None
+
+
+def _followed(*conditions: Json, **spec: Any) -> Snapshot:
+    """Return an upgrade that follows the second generation of a policy."""
+    snapshot = in_steps(*conditions)
+    held = {UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "uid-careful", 2, spec), UPGRADE_FROM: BLUE}
+    green = snapshot.clusters[1]
+    annotations = {**green.metadata.annotations, **held}
+    green = msgspec.structs.replace(green, metadata=msgspec.structs.replace(green.metadata, annotations=annotations))
+    return msgspec.structs.replace(snapshot, clusters=(snapshot.clusters[0], green))
+
+
+def _stored(generation: int, *conditions: Json, uid: str = "uid-careful") -> Stored:
+    meta = {"name": "careful", "namespace": "default", "uid": uid, "generation": generation}
+    return msgspec.convert({"metadata": meta, "status": {"conditions": [*conditions]}}, Stored)
+
+
+AT_ONCE: Json = {"applyEdits": "AtOnce"}
+REFUSED = a_condition("Accepted", "False", reason="Invalid", message="UpgradePolicy careful is not valid: spec.bake")
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "stored", "when"),
+    [
+        (_followed(), _stored(3), "applies to the next upgrade, for this one began with applyEdits: NextUpgrade"),
+        (_followed(**AT_ONCE), _stored(3), "applies within about 10 s"),
+        (_followed(**AT_ONCE), _stored(3, REFUSED), "is not followed: UpgradePolicy careful is not valid: spec.bake"),
+        (
+            _followed(UPGRADING, a_condition("RollbackInProgress"), **AT_ONCE),
+            _stored(3),
+            "applies to the next upgrade, for this one failed a gate, is aborted or rolls back",
+        ),
+    ],
+)
+def test_an_edit_of_the_policy_in_mid_upgrade_is_shown_with_when_it_applies(
+    snapshot: Snapshot, stored: Stored, when: str
+) -> None:
+    found = findings.explain(snapshot, now=NOW, policy=stored)
+    assert found.policy_edit == f"UpgradePolicy careful was edited (generation 3, the upgrade follows 2): this {when}"
+    assert f"the upgrade follows 2): this {when}" in text_of(cli.draw(found), width=200)
+
+
+def test_a_policy_that_is_as_it_was_or_another_one_of_its_name_is_no_edit() -> None:
+    assert findings.explain(_followed(), now=NOW, policy=_stored(2)).policy_edit is None
+    assert findings.explain(_followed(), now=NOW, policy=_stored(3, uid="another")).policy_edit is None
+    assert findings.explain(in_steps(), now=NOW, policy=_stored(3)).policy_edit is None

@@ -3,17 +3,22 @@
 from datetime import UTC
 from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from common import errors
 from common.kube.client import KubeClient
+from common.kube.resources import UPGRADE_POLICY
+from common.upgrade.policy import Stored
 from raybus_cli import printing, session
 from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption
 from raybus_cli.explaining import findings
 from raybus_cli.explaining.findings import Explanation
 from raybus_cli.printing import Output, ReportOption
 from raybus_cli.reading import reader
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import gates
 from raybus_cli.show.phase import Phase
 
@@ -41,13 +46,26 @@ def explain(
     async def work(kube: KubeClient) -> Explanation:
         snapshot = await reader.read(kube, place.namespace, name)
         offered = await reader.offered(kube) if findings.lacks_resources(snapshot) else None
-        return findings.explain(snapshot, now=session.now(), offered=offered)
+        policy = await _policy(kube, snapshot)
+        return findings.explain(snapshot, now=session.now(), offered=offered, policy=policy)
 
     found = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
         printing.show(draw(found, wide=output is Output.WIDE))
+
+
+async def _policy(kube: KubeClient, snapshot: Snapshot) -> Stored | None:
+    """Return the policy of the upgrade in progress as it is now; None where it follows none, or that cannot be read."""
+    held = findings.followed(snapshot)
+    if held is None:
+        return None
+    try:
+        body = await kube.get(UPGRADE_POLICY, snapshot.service.metadata.namespace, held.name)
+        return msgspec.json.decode(body, type=Stored)
+    except (errors.NotFound, errors.Forbidden, msgspec.DecodeError):
+        return None
 
 
 def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
@@ -78,6 +96,8 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
         since = found.gates.since.astimezone(UTC)
         lines.append(Text(f"Gates at {found.gates.weight} percent, since {since:%Y-%m-%dT%H:%M:%SZ}:", style="bold"))
         lines += [_indented(each) for each in gates.drawn(found.gates).split("\n")]
+    if found.policy_edit is not None:
+        lines.append(Text(found.policy_edit))
     lines += [Text(f"Not readable: {each}", style="dim") for each in found.unseen]
     return Group(*lines)
 

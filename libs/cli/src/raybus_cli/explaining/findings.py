@@ -14,6 +14,9 @@ import msgspec
 from common import conditions, labels, untrusted
 from common.api.core import Pod
 from common.api.ray_service import AppStatus
+from common.upgrade import policy as upgrade_policy
+from common.upgrade import traffic_record
+from common.upgrade.policy import Recorded, Stored
 from raybus_cli.explaining import events, remedies
 from raybus_cli.explaining.remedies import Cause, Finding, Rank
 from raybus_cli.linting import serve_schema
@@ -64,6 +67,8 @@ _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """How a traceback names an exception: nothing before it, and no blank in its name."""
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
 """Conditions that a request sets, by their types."""
+_OVER: Final = ("UpgradeAborted", "RollbackInProgress")
+"""Conditions of an upgrade that no edit of its policy reaches."""
 _SURE: Final = {
     Reason.QUOTA_EXCEEDED,
     Reason.IMAGE_PULL_FAILED,
@@ -84,11 +89,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     findings: list[Finding]
     gates: Gates | None = None
     """Those of its UpgradePolicy at the present weight of an upgrade."""
+    policy_edit: str | None = None
+    """That the policy was edited since the upgrade began to follow it, and when that applies."""
     unseen: list[str] = []
 
 
-def explain(snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = None) -> Explanation:
-    """Return the blocking issues of a RayService; `offered` has the resources of the nodes, None where they were not read."""
+def explain(
+    snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = None, policy: Stored | None = None
+) -> Explanation:
+    """Return the blocking issues of a RayService; `offered` has the resources of the nodes, `policy` that of its upgrade as it is now, None where they were not read."""
     current, observed = phase.of(snapshot.service), observing.observe(snapshot)
     found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
@@ -106,8 +115,34 @@ def explain(snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = Non
         message=current.message,
         findings=[remedies.finding(same, remedies.command(snapshot, same[0])) for same in remedies.merged(found)],
         gates=gates.of(snapshot),
+        policy_edit=None if policy is None else _edit(snapshot, policy),
         unseen=list(snapshot.unseen),
     )
+
+
+def followed(snapshot: Snapshot) -> Recorded | None:
+    """Return the record of the policy that the upgrade in progress follows."""
+    pending = snapshot.cluster(snapshot.pending)
+    is_on = snapshot.active != "" and upgrade_policy.upgraded_from(pending) == snapshot.active
+    return upgrade_policy.record_of(pending) if is_on and pending is not None else None
+
+
+def _edit(snapshot: Snapshot, stored: Stored) -> str | None:
+    held, pending = followed(snapshot), snapshot.cluster(snapshot.pending)
+    if held is None or pending is None or not upgrade_policy.is_edited(held, stored):
+        return None
+    policy, accepted = upgrade_policy.of_cluster(pending), conditions.find(stored.status.conditions, "Accepted")
+    upgrade = traffic_record.upgrade_of(snapshot.record, snapshot.active, snapshot.pending)
+    is_back = any(conditions.is_true(snapshot.service.status.conditions, each) for each in _OVER)
+    if policy is None or not policy.applies_edits_at_once:
+        when = "this applies to the next upgrade, for this one began with applyEdits: NextUpgrade"
+    elif is_back or (upgrade is not None and upgrade.failed):
+        when = "this applies to the next upgrade, for this one failed a gate, is aborted or rolls back"
+    elif accepted is not None and accepted.status == "False":
+        when = f"this is not followed: {accepted.message}"
+    else:
+        when = "this applies within about 10 s"
+    return f"UpgradePolicy {held.name} was edited (generation {stored.metadata.generation}, the upgrade follows {held.generation}): {when}"
 
 
 def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:

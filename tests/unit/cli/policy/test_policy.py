@@ -87,7 +87,8 @@ def test_a_legal_policy_is_summed_up(typed: Any) -> None:
     done = typed("lint p.yaml")
     assert (done.exit_code, done.stdout) == (
         0,
-        "p.yaml: UpgradePolicy careful: steps of 5, 100 %; gates errorRate; at least 1 min 30 s\n",
+        "p.yaml: UpgradePolicy careful: steps of 5, 100 %; gates errorRate; at least 1 min 30 s\n"
+        "p.yaml: UpgradePolicy careful: errorRate finds 13 % errors in 100 requests, 3.4 % errors in 1,000 requests, with a probability of 90 %\n",
     )
 
 
@@ -144,7 +145,7 @@ def test_lint_names_what_does_not_apply_to_the_services_that_move_all_traffic_at
     done = typed("lint p.yaml")
     why = "does not apply to RayService blue, green: all traffic moves at once"
     assert done.exit_code == 0, "it is no error"
-    assert [each.partition(": ")[2] for each in done.stdout.splitlines()[:-1]] == [
+    assert [each.partition(": ")[2] for each in done.stdout.splitlines()[:-2]] == [
         f"advice: spec.steps: {why}",
         f"advice: spec.gates[1]: {why}; no request reaches the new cluster before; add warmUp or preview.service",
     ]

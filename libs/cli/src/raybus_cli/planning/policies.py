@@ -7,7 +7,8 @@ import msgspec
 
 from common import labels
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import AnyGate, Metric, PrometheusGate, WebhookGate
+from common.upgrade.gate_types import AnyGate, Gate, Metric, PrometheusGate, WebhookGate
+from common.upgrade.gates import lowest_found
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 
 NO_REQUESTS: Final = "no request reaches the new cluster before; add warmUp or preview.service"
@@ -118,6 +119,17 @@ def summary(found: UpgradePolicy) -> str:
     waits = [duration(shortest(found)), *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else [])]
     edits = "; edits apply at once" if found.applies_edits_at_once else ""
     return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}{edits}"
+
+
+def power(found: UpgradePolicy) -> list[str]:
+    """Return which errors the gates with a limit on them find, in `minRequests` requests and in ten times as many."""
+    windows, lines = max(1, len(found.steps)) + (found.mirror is not None), list[str]()
+    for each in found.gates:
+        counts = (each.min_requests, 10 * each.min_requests) if isinstance(each, Gate) else ()
+        rates = [(count, lowest_found(each, count, steps=windows)) for count in counts if isinstance(each, Gate)]
+        texts = [f"{100 * rate:.2g} % errors in {count:,} requests" for count, rate in rates if rate is not None]
+        lines += [f"{each.title} finds {', '.join(texts)}, with a probability of 90 %"] if texts else []
+    return lines
 
 
 def steps(found: UpgradePolicy) -> str:

@@ -68,8 +68,9 @@ def lint(
             printing.message(linting.line(each))
         for document in documents:
             if not wrong[id(document)]:
-                text = policies.summary(trial.policy(document))
-                printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
+                valid = trial.policy(document)
+                for text in (policies.summary(valid), *policies.power(valid)):
+                    printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
     raise SystemExit(1 if any(wrong.values()) else 0)
 
 

@@ -122,6 +122,13 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
     return next((each for each in results if each.outcome is Outcome.FAIL), whole)
 
 
+def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
+    """Return about the lowest rate of errors that fails a gate with a limit of its own in 9 of 10 cases, within so many requests of a step."""
+    if gate.metric is not Metric.ERROR_RATE or not gate.max:
+        return None
+    return sequential.lowest_found(requests, gate.max, ALPHA / MOST_GATES / windows_of(steps))
+
+
 def within(gate: Gate, window: Window, steps: int) -> Result:
     """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
     whole = evaluate(gate, window.active, window.pending, windows=windows_of(steps))

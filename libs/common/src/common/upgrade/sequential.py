@@ -19,6 +19,8 @@ _WEIGHT: Final = 2.0
 _OF_BOUNDS: Final = (0.5, 0.5)
 """The beta distribution of a bound: Jeffreys', of no preference."""
 _HALVINGS: Final = 50
+_NINE_OF_TEN: Final = 1.2816
+"""Standard deviations below the mean of a normal distribution that 9 of 10 values exceed."""
 
 
 def evidence(beyond: int, total: int, allowed: float) -> float:
@@ -69,3 +71,17 @@ def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
 def requests_for_a_bound(quantile: float, alpha: float) -> int:
     """Return the fewest observations that bound a quantile, if all are below the bound."""
     return bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha)) + 1
+
+
+def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
+    """Return about the lowest rate of which so many requests exclude the allowed one in 9 of 10 cases; None for too few requests."""
+    counts = range(total + 1)
+    count = bisect_left(counts, -math.log(alpha), key=lambda beyond: evidence(beyond, total, allowed))
+    if count > total:
+        return None
+    low, high = count / total, 1.0
+    for _ in range(_HALVINGS):
+        rate = (low + high) / 2
+        least = total * rate - _NINE_OF_TEN * math.sqrt(total * rate * (1 - rate))  # of a normal distribution
+        low, high = (low, rate) if least >= count else (rate, high)
+    return high

@@ -167,7 +167,7 @@ def initialize() -> None:
     for result in ("quiet", "cut", "unknown"):
         DRAINS.labels(result)
     for kind in upgrade_events.KINDS:
-        for result in ("told", "lost"):
+        for result in ("sent", "lost"):
             EVENTS.labels(kind, result)
     for each in ("preparing", "shifting", "draining", "total"):
         UPGRADE_SECONDS.labels(each)

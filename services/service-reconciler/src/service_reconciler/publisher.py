@@ -79,7 +79,7 @@ class Publisher:
             lost = problem
         else:
             self._refused_since = None
-        metrics.EVENTS.labels(event.kind, "told" if lost is None else "lost").inc()
+        metrics.EVENTS.labels(event.kind, "sent" if lost is None else "lost").inc()
         self._published[event.id] = None
         if lost is None:
             log.info("upgrade event published", event_id=event.id, kind=event.kind)

@@ -9,7 +9,7 @@ from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
-from support.builders.ray_service import NAME, NAMESPACE, a_strategy
+from support.builders.ray_service import NAME, NAMESPACE, a_serve_config, a_strategy
 from support.builders.upgrade_policy import a_policy
 from support.fakes.kube import Request
 
@@ -201,6 +201,22 @@ async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
     apply(harness, config=RED)
     await harness.run(2)
     await harness.until(lambda: harness.is_complete() and harness.condition("UpgradeAborted")[0] != "True", seconds=300)
+    assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
+
+
+@pytest.mark.parametrize("later", [0, 1, 2, 30])
+async def test_a_serve_config_that_corrects_a_bad_version_is_tried_in_a_new_cluster(later: float) -> None:
+    harness, traffic = await an_upgrade(GATED)
+    green = harness.pending
+    traffic.failing[green] = 0.2
+    await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=100)
+    await harness.run(later)
+    serve = a_serve_config(message="corrected")
+    harness.apply(config=GREEN, serveConfigV2=serve, upgradeStrategy=WHOLE_SURGE, annotations=FOLLOWS)
+    await harness.until(lambda: bool(harness.pending) and harness.pending != green, seconds=60)
+    assert harness.weights.get(green, 0) == 0
+    harness.trace.clear()
+    await harness.until(harness.is_complete, seconds=200)
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 

@@ -57,7 +57,7 @@ SERVICES: Final = {
     "UpgradePaused": Meaning("The upgrade is paused.", ("PauseRequested", "PausedByPolicy", "GateFailed", "InvalidUpgradePolicy", "ProgressDeadlineExceeded", "PauseOver"), is_ours=True),
     "UpgradeStalled": Meaning("The upgrade made no progress within its deadline.", _STALLS, is_ours=True),
     "UpgradeAborted": Meaning(
-        "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "GateFailed", "ProgressDeadlineExceeded"), is_ours=True
+        "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "GateFailed", "EarlierGateFailed", "ProgressDeadlineExceeded"), is_ours=True
     ),
     "UpgradeGatesPassed": Meaning(
         "The gates of the UpgradePolicy passed at the present weight; the message has their figures. Unknown: there is no data for some, neither success nor failure.",

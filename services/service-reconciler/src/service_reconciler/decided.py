@@ -37,3 +37,12 @@ def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | No
     if found is None or not is_this or found.reason not in set(Reason):
         return None
     return Problem(Reason(found.reason), found.message)
+
+
+def is_earlier_to_blame(service: RayService) -> bool:
+    """Return whether a gate had ended the upgrade to an earlier generation when this one came."""
+    found, meta = conditions.find(service.status.conditions, ConditionType.UPGRADE_ABORTED), service.metadata
+    if found is None or found.status != "True":
+        return False
+    is_earlier = found.observed_generation != meta.generation and found.reason == Reason.GATE_FAILED
+    return is_earlier or found.reason == Reason.EARLIER_GATE_FAILED

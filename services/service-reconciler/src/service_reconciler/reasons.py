@@ -56,6 +56,7 @@ class Reason(StrEnum):
     INVALID_POLICY = "InvalidUpgradePolicy"
     GATES_PASSED = "GatesPassed"
     GATE_FAILED = "GateFailed"
+    EARLIER_GATE_FAILED = "EarlierGateFailed"
     GATE_INCONCLUSIVE = "GateInconclusive"
 
 

@@ -133,13 +133,19 @@ def _abort(observed: Observed, controls: Controls, stall: Problem[Reason] | None
 
 
 def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
-    """Return that a gate ends the upgrade to the spec as it is now; a spec that changed since is not to blame."""
+    """Return that a gate ends the upgrade to the spec as it is now; a spec that changed since is not to blame.
+
+    Where only its Serve config changed, the cluster that failed still matches: it goes first, and another one is tried with that config.
+    """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if policy is None or pending is None or failed is None or policy.on_failure is not OnFailure.ROLLBACK:
         return None
-    return (
-        None if observed.match(pending) is Match.DIFFERENT else Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
-    )
+    if observed.match(pending) is Match.DIFFERENT:
+        return None
+    if decided.is_earlier_to_blame(observed.service):
+        text = f"RayCluster {pending.name} failed with an earlier spec; a new one starts when it is gone."
+        return Problem(Reason.EARLIER_GATE_FAILED, f"{text} The gate {failed}")
+    return Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
 
 
 def stalled(

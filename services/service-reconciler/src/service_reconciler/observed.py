@@ -59,10 +59,14 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
         return heads[0] if len(heads) == 1 else None
 
     @property
+    def offered(self) -> tuple[Pod, ...]:
+        """Return the pods that its Serve Service selects, ready or not."""
+        return tuple(each for each in self.pods if each.metadata.labels.get(labels.SERVE) == "true")
+
+    @property
     def proxies(self) -> tuple[Pod, ...]:
         """Return the pods that can be sent requests."""
-        offered = (each for each in self.pods if each.metadata.labels.get(labels.SERVE) == "true")
-        return tuple(each for each in offered if each.is_running_and_ready)
+        return tuple(each for each in self.offered if each.is_running_and_ready)
 
 
 class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,20 +52,14 @@ class _Cluster(msgspec.Struct):
     """The counters of each node at its last read."""
     answered: Sample = msgspec.field(default_factory=dict[str, request_metrics.Requests])
 
-    def add(
-        self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, is_over: bool, is_unused: bool = False
-    ) -> None:
+    def add(self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, from_beginning: bool) -> None:
         """Count what was answered since the last read, unless the weights changed meanwhile.
 
-        Of a node that was never read before, nothing is known to be new; of a cluster that answers nothing any more, all is counted, and of
-        each node of a cluster that is unused.
+        Of a node that was never read before, nothing is known to be new, unless all that it ever answered counts.
         """
-        first = {uid: each for uid, each in read.items() if uid not in self.last}
         new = [request_metrics.difference(each, self.last[uid]) for uid, each in read.items() if uid in self.last]
-        if is_unused:
-            new += first.values()
-        if is_over and not self.last:
-            new = [*read.values()]
+        if from_beginning:
+            new += (each for uid, each in read.items() if uid not in self.last)
         self.answered = {} if is_new else request_metrics.total((self.answered, *new))
         self.last = {uid: each for uid, each in {**self.last, **read}.items() if uid in nodes}
 
@@ -164,14 +158,10 @@ class Windows:
         moved_at = held.moved_at
         for cluster, nodes in ((held.pending, pending), (held.active, active)):
             read = await self._samples(sorted(nodes.items())[:MOST_NODES])
-            is_over = cluster is held.active and held.is_whole
-            cluster.add(
-                read,
-                nodes=nodes,
-                is_new=held.moved_at != moved_at and not is_over,
-                is_over=is_over,
-                is_unused=cluster is held.pending and held.is_unused,
-            )
+            is_over = cluster is held.active and held.is_whole  # it answers nothing any more
+            from_beginning = held.is_unused if cluster is held.pending else is_over and not cluster.last
+            is_new = held.moved_at != moved_at and not is_over
+            cluster.add(read, nodes=nodes, is_new=is_new, from_beginning=from_beginning)
         if held.moved_at == moved_at:
             held.is_read = True
             held.restart(self._clock.monotonic())

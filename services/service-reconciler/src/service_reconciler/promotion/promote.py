@@ -8,7 +8,6 @@ Spec rayservice §7.3, §13.1; acceptance 24-28.
 
 from collections.abc import Iterator
 
-from common import labels
 from common.ray import serve_config, serve_status, submit
 from common.ray.view import head_is_ready
 from common.upgrade import policy as upgrade_policy
@@ -92,10 +91,11 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
         return
     if (reason := serve_status.not_serving(details)) is not None:
         yield reason
-    offered = [pod for pod in pending.pods if pod.metadata.labels.get(labels.SERVE) == "true"]
-    ready = [pod for pod in offered if pod.is_running_and_ready and pod.metadata.deletion_timestamp is None]
+    ready = [pod for pod in pending.proxies if pod.metadata.deletion_timestamp is None]
     if not ready:
         yield "none of its pods is ready to be sent requests"
     serving = serve_status.serving_nodes(details)
-    if late := sorted(pod.metadata.name for pod in offered if pod.status.pod_ip in serving and pod not in ready):
+    if late := sorted(
+        pod.metadata.name for pod in pending.offered if pod.status.pod_ip in serving and pod not in ready
+    ):
         yield f"pod {late[0]} holds replicas and is not ready"

@@ -194,6 +194,14 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
     assert _of_events(snapshot) == ["RayService demo: ServiceNotOwned: somebody has it"]
 
 
+def test_the_end_of_a_version_that_is_taken_back_is_waited_for() -> None:
+    text = f"RayCluster {GREEN} failed with an earlier spec; a new one starts when it is gone."
+    aborted = a_condition("UpgradeAborted", reason="EarlierGateFailed", message=text)
+    (found,) = findings.explain(at_rest(service=a_service(READY, aborted)), now=NOW).findings
+    assert (found.message, found.remedy.partition(":")[0]) == (text, "wait")
+    assert found.command == "raybus status demo -n default"
+
+
 def _of_events(snapshot: Snapshot) -> list[str]:
     found = findings.explain(snapshot, now=NOW).findings
     return [each.message for each in found if each.rank is Rank.EVENT]

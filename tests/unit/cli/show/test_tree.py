@@ -166,6 +166,11 @@ def test_a_pods_state_is_the_term_of_kubectl(status: dict[str, Any], state: str)
         pytest.param((READY, UPGRADING), Phase.UPGRADING, id="an upgrade"),
         pytest.param((READY, UPGRADING, a_condition("UpgradeStalled")), Phase.STALLED, id="a stall is more specific"),
         pytest.param((READY, a_condition("UpgradeAborted")), Phase.ABORTED, id="aborted"),
+        pytest.param(
+            (READY, a_condition("UpgradeAborted", reason="EarlierGateFailed")),
+            Phase.ROLLING_BACK,
+            id="a version is taken back before the spec is tried",
+        ),
         pytest.param((a_condition("Ready", "False", reason="ValidationFailed"),), Phase.INVALID, id="invalid"),
         pytest.param(
             (a_condition("Ready", "False", reason="Initializing", message="RayService is initializing"),),

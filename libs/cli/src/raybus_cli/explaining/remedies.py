@@ -154,6 +154,10 @@ _BY_REASON: Final = {
         GATE,
     ): "correct the model and edit the spec, or 'raybus promote {name}' to repeat the same one without gates",
     (
+        Code.ABORTED,
+        "EarlierGateFailed",
+    ): "wait: an upgrade to this Serve config starts when that cluster is gone; 'raybus status {name}' waits for it",
+    (
         Code.PAUSED,
         "InvalidUpgradePolicy",
     ): "create or correct the named UpgradePolicy, or remove raybus.io/upgrade-policy",
@@ -237,8 +241,8 @@ def command(snapshot: Snapshot, cause: Cause) -> str:
         template = _COMMANDS[cause.code]
     if cause.container and cause.code is Code.PODS_NOT_STARTING:
         template = _PREVIOUS
-    if cause.code in {Code.PAUSED, Code.ABORTED} and "raybus promote" in cause.remedy:
-        verb = "abort" if "raybus abort" in cause.remedy else "promote"
+    verb = next((each for each in ("abort", "promote", "status") if f"raybus {each}" in cause.remedy), "")
+    if cause.code in {Code.PAUSED, Code.ABORTED} and verb:
         template = f"raybus {verb} {{name}} -n {{namespace}}"
     fields = {
         "name": meta.name,

@@ -179,6 +179,8 @@ _NOT_READY: Final = {
     "InitializingTimeout": Phase.TIMED_OUT,
     "Initializing": Phase.STARTING,
 }
+_EARLIER_GATE: Final = "EarlierGateFailed"
+"""A version is taken back, and the spec as it is now gets its upgrade after that: nothing has ended."""
 _NEVER_SERVES: Final = {"ValidationFailed", "InitializingTimeout"}
 _CAUSED: Final = (
     "RayService is initializing after resuming from suspend: ",
@@ -201,7 +203,7 @@ def of(service: RayService) -> CurrentPhase:
     for kind, phase in _BY_CONDITION:
         found = conditions.find(held, kind)
         if found is not None and found.status == "True":
-            return _caused(service, found, phase)
+            return _caused(service, found, Phase.ROLLING_BACK if found.reason == _EARLIER_GATE else phase)
     if ready is None:
         return CurrentPhase(
             phase=Phase.STARTING, message="no service of raybus has reconciled it yet: see 'raybus doctor'"

@@ -70,6 +70,10 @@ class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the old cluster's proxies close kept-alive connections between requests."""
     has_ha_proxy: bool = False
     """Whether HAProxy is Serve's proxy."""
+    policy: str = ""
+    """The name of an UpgradePolicy."""
+    environment: dict[str, str] = {}
+    """Variables of Ray's containers."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -164,8 +168,9 @@ class Greeter:
                 chosen = {labels.UPGRADE_POLICY: options.policy} if options.policy else {}
                 if chosen or options.annotations:
                     body["metadata"]["annotations"] = {**chosen, **options.annotations}
-            case BlueGreen(drains=drains):
-                body["metadata"]["annotations"] = {"raybus.io/graceful-drain": str(drains).lower()}
+            case BlueGreen(drains=drains, policy=policy):
+                chosen = {labels.UPGRADE_POLICY: policy} if policy else {}
+                body["metadata"]["annotations"] = {"raybus.io/graceful-drain": str(drains).lower(), **chosen}
         spec["serveConfigV2"] += f"    deployments: [{msgspec.json.encode(deployment).decode()}]\n"
         config = spec["rayClusterConfig"]
         if isinstance(self._options, Options) and self._options.is_head_only:
@@ -188,12 +193,17 @@ class Greeter:
                     added["FAIL_PERCENT"] = str(options.fail_percent)
                 if options.takes_grpc:
                     container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
-            case BlueGreen(has_ha_proxy=has_ha_proxy):
-                added = {"RAY_SERVE_ENABLE_HA_PROXY": "1"} if has_ha_proxy else {}
+            case BlueGreen(has_ha_proxy=has_ha_proxy, environment=environment):
+                added = dict(environment) | ({"RAY_SERVE_ENABLE_HA_PROXY": "1"} if has_ha_proxy else {})
         container["env"] += [{"name": name, "value": text} for name, text in added.items()]
 
     async def allow_long_requests(self) -> None:
-        """Write a time-out of the user's own on the route."""
+        """Write a time-out of the user's own on the route, once it is there: the service may serve before it has one."""
+
+        async def is_there() -> bool:
+            return bool(await self._rig.kubectl.run("get", "httproute", ROUTE, "-n", NAMESPACE, "--ignore-not-found"))
+
+        await eventually_true(is_there, within=60, what="the route")
         change = [{"op": "add", "path": "/spec/rules/0/timeouts", "value": {"request": "0s"}}]
         arguments = ("--type=json", "-p", msgspec.json.encode(change).decode())
         await self._rig.kubectl.run("patch", "httproute", ROUTE, "-n", NAMESPACE, *arguments)

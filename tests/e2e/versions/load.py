@@ -62,7 +62,10 @@ class Load:
         except BaseException:
             writer.close()
             raise
-        self._idle.append((reader, writer))
+        if b"\r\nconnection: close\r\n" in head:
+            writer.close()
+        else:
+            self._idle.append((reader, writer))
         return int(head.split(b" ", 2)[1]), body
 
     async def _body(self, reader: asyncio.StreamReader, head: bytes) -> bytes:

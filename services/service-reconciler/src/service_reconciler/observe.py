@@ -161,7 +161,7 @@ class Observer:
         if measured := [each for each in decisive if isinstance(each, Gate)]:
             exporters = (_exporters(each) for each in (active, pending))
             window = await self._windows.of(pending.cluster.metadata.uid, *exporters, is_unused=True)
-            found |= {each: gates.within(each, window or gates.NO_WINDOW, steps=1) for each in measured}
+            found |= {each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up) for each in measured}
         if promote.not_askable(observed, pending) is None and (asked := gate_types.asking(decisive)):
             clusters = active.cluster, pending.cluster
             step = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0)

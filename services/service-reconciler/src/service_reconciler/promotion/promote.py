@@ -9,9 +9,13 @@ Spec rayservice §7.3, §13.1; acceptance 24-28.
 from collections.abc import Iterator
 
 from common.ray import serve_config, serve_status, submit
+from common.ray.request_metrics import ALL, Requests
 from common.ray.view import head_is_ready
+from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gates import Outcome
+from common.upgrade.gate_types import Gate
+from common.upgrade.gates import Outcome, Result, Window
+from common.upgrade.policy import WarmUpProgress
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
@@ -66,6 +70,17 @@ def undecided(observed: Observed) -> str | None:
         if found is None or found.outcome is not Outcome.PASS:
             return f"{gate.title} is evaluated" if found is None else found.text
     return None
+
+
+def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> Result:
+    """Return the outcome of a gate on what the pending cluster has answered before the switch.
+
+    It does not fail before all requests of the warm-up are counted: the first ones are slow while a model loads, and none harms a user.
+    """
+    found = gates.within(gate, window, steps=1)
+    counted = window.pending.get(ALL, Requests()).total
+    is_early = warm_up is not None and counted < warm_up.wanted
+    return gates.within(gate, gates.NO_WINDOW, steps=1) if is_early and found.outcome is Outcome.FAIL else found
 
 
 def failed_gate(observed: Observed) -> str | None:

@@ -87,9 +87,9 @@ def _after_a_failure(outcome: str, *, old: str = BLUE) -> Snapshot:
     return at_rest(service=service, goals=goals)
 
 
-def _aborted() -> Snapshot:
+def _aborted(reason: str = "GateFailed") -> Snapshot:
     """Return a service with an aborted spec, which no receipt knows yet."""
-    aborted = snapshots.a_condition("UpgradeAborted", message="Generation 2 is aborted")
+    aborted = snapshots.a_condition("UpgradeAborted", reason=reason, message="Generation 2 is aborted")
     new = a_config(snapshots.NEW_IMAGE)
     service = snapshots.a_service(snapshots.READY, aborted, active=snapshots.a_side(BLUE), config=new)
     text = service["spec"]["serveConfigV2"]
@@ -107,6 +107,7 @@ def _aborted() -> Snapshot:
         pytest.param(_after_a_failure("Aborted"), ["Promoted", "Aborted"], id="aborted"),
         pytest.param(_after_a_failure("Aborted", old="other"), ["Promoted", ""], id="the receipt of another cluster"),
         pytest.param(_aborted(), ["Promoted", "Aborted"], id="aborted just now"),
+        pytest.param(_aborted("EarlierGateFailed"), ["Promoted", ""], id="corrected while the spec before it goes"),
     ],
 )
 def test_the_outcome_of_each_spec_is_what_the_records_have(snapshot: Snapshot, outcomes: list[str]) -> None:

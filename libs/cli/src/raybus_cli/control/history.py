@@ -13,7 +13,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import structs
 
-from common import annotation_record, conditions, errors, labels
+from common import annotation_record, errors, labels
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -24,7 +24,7 @@ from common.upgrade.receipt import Outcome, Receipt
 from raybus_cli.control.actions import Action
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show import tree
+from raybus_cli.show import phase, tree
 from raybus_cli.show.tree import seconds_since
 
 IN_PROGRESS: Final = "InProgress"
@@ -166,8 +166,7 @@ def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
     held = _receipt(snapshot)
     if held is not None and (entry.cluster or _last_cluster(snapshot, held, entries, entry)) == held.new:
         return held.outcome
-    is_aborted = entry.is_current and conditions.is_true(snapshot.service.status.conditions, "UpgradeAborted")
-    return Outcome.ABORTED if is_aborted else ""
+    return Outcome.ABORTED if entry.is_current and phase.is_aborted(snapshot.service) else ""
 
 
 def _was_replaced(entry: Entry, entries: list[Entry]) -> bool:

@@ -192,6 +192,12 @@ _CAUSED: Final = (
 """The messages to which service-reconciler adds a cause."""
 
 
+def is_aborted(service: RayService) -> bool:
+    """Return whether the spec as it is now was aborted."""
+    found = conditions.find(service.status.conditions, "UpgradeAborted")
+    return found is not None and found.status == "True" and found.reason != _EARLIER_GATE
+
+
 def of(service: RayService) -> CurrentPhase:
     """Return the phase of a RayService."""
     held = service.status.conditions

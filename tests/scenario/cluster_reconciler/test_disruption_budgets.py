@@ -77,7 +77,11 @@ async def test_one_worker_may_go_at_a_time_and_the_head_may_not() -> None:
         ),
         pytest.param(limited(0, gcs_fault_tolerance_options=REDIS), {"c-head": 1}, id="such a head that serves alone"),
         pytest.param(limited(3, suspend=True), {}, id="suspended"),
-        pytest.param(limited(3, annotations={**ASKED, labels.DELETE_AFTER: "2027-01-01T00:00:00Z"}), {}, id="replaced"),
+        pytest.param(
+            limited(3, annotations={**ASKED, labels.DELETE_AFTER: "2027-01-01T00:00:00Z"}),
+            {"c-head": 1, "c-worker": 2},
+            id="a replaced one, with requests in flight",
+        ),
         pytest.param(limited(3, annotations={labels.DISRUPTION_BUDGET: "no"}), {}, id="another value"),
     ],
 )

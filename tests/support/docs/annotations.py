@@ -112,7 +112,7 @@ PARTS: Final = {
                 "raybus.io/drain-workers",
                 _EITHER,
                 "`true`, `false`; `false` when absent",
-                "Drain workers in Ray before they end, by a preStop hook. This changes new pods.",
+                "Drain workers in Ray before they end, and let the head of a RayService finish its requests, by preStop hooks. This changes new pods.",
             ),
             Key(
                 "raybus.io/revision-history-limit",

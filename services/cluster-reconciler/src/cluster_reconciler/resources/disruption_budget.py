@@ -34,13 +34,13 @@ def may_exist(cluster: RayCluster, config: Config) -> bool:
 
 
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
-    """Return the budgets that a cluster is to have, by name: none while it is suspended, or once another one has replaced it.
+    """Return the budgets that a cluster is to have, by name: none while it is suspended.
 
-    The head has one, unless its loss ends nothing. Of the workers, of which `serving` are expected to be ready, one may go at a time,
+    A replaced cluster keeps them until it is deleted: it still works on requests that it got before. The head has one, unless its loss
+    ends nothing. Of the workers, of which `serving` are expected to be ready, one may go at a time,
     and the last one may not.
     """
-    is_over = cluster.spec.suspend is True or labels.DELETE_AFTER in cluster.metadata.annotations
-    if is_over or not is_asked_for(cluster, config):
+    if cluster.spec.suspend is True or not is_asked_for(cluster, config):
         return {}
     budgets: list[Body] = []
     if workers == 0 or not traits.is_fault_tolerant(cluster):

@@ -6,7 +6,7 @@ Behaviour: spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 8
 from typing import Final
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, owner, ray_pod, ray_start, tls
+from cluster_reconciler.resources import autoscaler, drain_hook, gcs_fault_tolerance, owner, ray_pod, ray_start, tls
 from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
@@ -27,6 +27,12 @@ def name_prefix(cluster: RayCluster) -> str:
 
 def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
     """Build the pod; a name in the user's template wins over the one given, as in KubeRay, and a fixed name over both."""
+    pod = _without_hook(cluster, config, name=name)
+    drain_hook.configure_head(pod, cluster)
+    return pod
+
+
+def _without_hook(cluster: RayCluster, config: Config, *, name: str) -> Body:
     node = Node(cluster=cluster, config=config, group=cluster.spec.head_group_spec)
     pod = ray_pod.begin(node)
     if config.head_pod_name_is_fixed:
@@ -44,7 +50,7 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
 def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     """Build the Job from a head pod, which runs a short program and no Ray: it needs the same credentials, volumes and placement."""
     name = names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
-    pod = build(cluster, config, name="")
+    pod = _without_hook(cluster, config, name="")
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
     if not metadata["name"]:
         del metadata["name"]

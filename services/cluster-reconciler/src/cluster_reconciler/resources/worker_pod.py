@@ -6,7 +6,7 @@ Behaviour: spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
 from typing import Final
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import ray_pod, ray_start, worker_drain
+from cluster_reconciler.resources import drain_hook, ray_pod, ray_start
 from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, ReplicaIndex
 from common import labels, names, pod_json
 from common.api.opaque import Body
@@ -38,7 +38,7 @@ def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: 
     if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
         pod["spec"]["restartPolicy"] = "Never"
     ray_pod.complete(pod, node)
-    worker_drain.configure_pod(pod, cluster)
+    drain_hook.configure_worker(pod, cluster)
     return pod
 
 

@@ -1,11 +1,16 @@
-"""The preStop hook of workers: where it is added, and its program, run here with a Ray that only records what it is asked for."""
+"""The preStop hooks of workers and heads: where they are added, and their programs, run here with a Ray that only records what it is asked for."""
 
+import math
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,8 +20,8 @@ from cluster_reconciler.resources.node import ReplicaIndex
 from common import labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.ray import spec_hash
-from support.builders.ray_cluster import a_container, a_group, a_ray_cluster, a_template, first_group
+from common.ray import ongoing, spec_hash
+from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template, first_group
 
 ASKED = {labels.DRAIN_WORKERS: "true"}
 RAYLET = """\
@@ -64,9 +69,34 @@ def test_without_the_wish_there_is_none(annotations: dict[str, str]) -> None:
     assert "lifecycle" not in a_worker(annotations)["spec"]["containers"][0]
 
 
-def test_the_head_has_none() -> None:
-    pod = head_pod.build(a_ray_cluster(annotations=ASKED), Config(), name="h")
+def a_head_pod(*, kind: str = "RayService", annotations: dict[str, str] = ASKED, **container: Any) -> Body:
+    head = a_head(template=a_template(a_container("ray-head", **container), terminationGracePeriodSeconds=15))
+    return head_pod.build(
+        a_ray_cluster(head=head, annotations=annotations, labels={labels.ORIGIN_KIND: kind}), Config(), name="h"
+    )
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(a_head_pod(annotations={}), id="not asked for"),
+        pytest.param(a_head_pod(kind="RayJob"), id="nothing is served"),
+        pytest.param(a_head_pod(ports=[{"name": "gcs-server", "containerPort": 6379}]), id="no port of Serve"),
+    ],
+)
+def test_which_head_has_none(pod: Body) -> None:
     assert "lifecycle" not in pod["spec"]["containers"][0]
+
+
+def test_a_head_reads_the_metrics_that_count_the_requests_in_flight() -> None:
+    program = hook(a_head_pod())[-1]
+    assert [name for name in ongoing.PROXIES if name.decode() not in program] == []
+
+
+def test_a_job_with_the_pod_of_a_head_has_none() -> None:
+    cluster = a_ray_cluster(annotations=ASKED, labels={labels.ORIGIN_KIND: "RayService"})
+    job = head_pod.build_cleanup_job(cluster, Config())
+    assert "lifecycle" not in job["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_a_users_own_hook_stays_and_their_other_handler_too() -> None:
@@ -90,6 +120,86 @@ def test_it_starts_no_upgrade() -> None:
         return spec_hash.cluster_spec_hash(cluster.raw_spec)
 
     assert hashed(a_ray_cluster(annotations=ASKED)) == hashed(a_ray_cluster())
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """Listen at a free port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def metrics() -> Iterator[Callable[[str], int]]:
+    """Serve the metrics of a node; return a function that sets them and returns the port."""
+    text = b""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (as the base has it)
+            """Write nothing."""
+
+    def publish(exposition: str) -> int:
+        nonlocal text
+        text = exposition.encode()
+        return served.server_port
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield publish
+        served.shutdown()
+        thread.join()
+
+
+def wait_of_a_head(port: int, *, metrics: int = 9) -> float:
+    """Run the hook of a head that serves at a port, ten times as fast; return how many seconds it took, infinity for more than 3."""
+    ports = [{"name": "serve", "containerPort": port}, {"name": "metrics", "containerPort": metrics}]
+    command = hook(a_head_pod(ports=ports))
+    assert command[:3] == ["timeout", "10", "python"]
+    program = command[-1].replace(">= 5", ">= 0.5").replace(">= 15", ">= 1")
+    began = time.monotonic()
+    done = subprocess.run(["timeout", "3", sys.executable, "-c", program], check=False, capture_output=True)
+    assert (done.stderr, done.returncode in {0, 124}) == (b"", True)
+    return time.monotonic() - began if done.returncode == 0 else float("inf")
+
+
+def test_a_head_ends_when_nothing_is_connected_to_serve(server: socket.socket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_connection(other.getsockname()):
+        assert 0.5 <= wait_of_a_head(server.getsockname()[1]) < 3
+
+
+BUSY: Final = 'ray_serve_num_ongoing_http_requests{node="a"} 0.0\nray_serve_num_ongoing_http_requests{node="b"} 2.0\n'
+IDLE: Final = BUSY.replace("2.0", "0.0") + "ray_serve_num_ongoing_requests_at_replicas 3.0\n"
+
+
+@pytest.mark.parametrize(
+    ("exposition", "least", "most"),
+    [
+        pytest.param(IDLE, 1, 3, id="a gateway keeps idle connections open"),
+        pytest.param(BUSY, math.inf, math.inf, id="a request is in flight"),
+        pytest.param("ray_node_cpu_utilization 1.0\n", math.inf, math.inf, id="Ray dropped the number of a long one"),
+        pytest.param("ray_serve_num_ongoing_http_requests{} none\n", math.inf, math.inf, id="no number"),
+    ],
+)
+def test_a_head_with_connections_ends_when_its_metrics_are_without_requests(
+    server: socket.socket, metrics: Callable[[str], int], exposition: str, least: float, most: float
+) -> None:
+    with socket.create_connection(server.getsockname()):
+        assert least <= wait_of_a_head(server.getsockname()[1], metrics=metrics(exposition)) <= most
+
+
+def test_a_head_without_metrics_waits_for_its_connections(server: socket.socket) -> None:
+    client = socket.create_connection(server.getsockname())
+    accepted, _ = server.accept()
+    timer = threading.Timer(1.5, lambda: (client.close(), accepted.close()))
+    timer.start()
+    assert 1.5 <= wait_of_a_head(server.getsockname()[1]) < 3
+    timer.join()
 
 
 @pytest.fixture

@@ -115,6 +115,8 @@ class Interleaved(Sim):
         self._parked: list[Parked] = []
         self._late: list[Late] = []
         self._surprised_at: dict[str, float] = {}
+        self._targets_before: dict[str, int] = {}
+        """Target capacities before Ray applied a late PUT, until they are restored."""
         self._lives: dict[str, Caller] = {}
         self._failures: Counter[str] = Counter()
         self._returns: dict[str, float] = {}
@@ -375,7 +377,9 @@ class Interleaved(Sim):
                 await each.carry_out()
             except errors.RaybusError:
                 continue
-            self._surprised_at |= {name: now for name, target in was.items() if self.model(name).target != target}
+            changed = {name: target for name, target in was.items() if self.model(name).target != target}
+            self._surprised_at |= dict.fromkeys(changed, now)
+            self._targets_before = changed | self._targets_before
 
     # --- everybody else ------------------------------------------------------------------------------------------------
 
@@ -575,6 +579,8 @@ class Interleaved(Sim):
     def check(self, actor: str, *, by_hand: bool = False) -> None:
         after = self.moment()
         stamp = self.state(actor)
+        restored = {name for name, target in self._targets_before.items() if self.model(name).target <= target}
+        self._targets_before = {name: at for name, at in self._targets_before.items() if name not in restored}
         if not by_hand and self.counts_from is not None:
             for law, text in laws.of_a_change(self._moment, after, self._stamp, stamp):
                 self.break_law(law, text.split()[0], text)
@@ -600,6 +606,7 @@ class Interleaved(Sim):
             effective=[dict(each) for each in self._effective_of.values()],
             carries={name: self._carries(name) for name in names},
             targets={name: self.model(name).target for name in names if name in clusters and self.model(name).puts},
+            targets_before=dict(self._targets_before),
             surprised=frozenset(name for name, at in self._surprised_at.items() if now - at <= OBSERVED),
             missing=frozenset(name for name in names if name not in clusters or pods[name] == "Failed"),
             silent=frozenset(name for name in clusters if self.model(name).behaviour != "ok"),

@@ -56,6 +56,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The target capacity that each cluster got last."""
     surprised: frozenset[str] = frozenset()
     """Clusters of which Ray just applied a PUT after the call of its sender timed out: no process can have observed it yet."""
+    targets_before: dict[str, int] = {}
+    """What such clusters had before, until they have it again: that is no decision to shrink."""
     missing: frozenset[str] = frozenset()
     """Clusters that are gone, or have no pods."""
     silent: frozenset[str] = frozenset()
@@ -303,7 +305,9 @@ def failed(before: Moment, after: Moment, old: State, new: State) -> Iterator[st
     if (text := _forward(before, after, old, new)) is not None:
         yield f"{text}, after a gate failed"
     had, has = before.capacities.get(after.active, 0), after.capacities.get(after.active, 0)
-    if old.in_steps and after.pending == before.pending != "" and has < had and not _is_excused(before, after, new):
+    is_restored = has >= old.targets_before.get(after.active, had)
+    is_one_upgrade = old.in_steps and after.pending == before.pending != ""
+    if is_one_upgrade and has < had and not is_restored and not _is_excused(before, after, new):
         yield f"{after.active} shrinks from {had} to {has} percent after a gate failed"
 
 
@@ -325,7 +329,7 @@ def _forward(before: Moment, after: Moment, old: State, new: State) -> str | Non
     if now > was and before.weights and after.pending == name:
         return f"{name} gets {now} percent after {was}"
     had, has = before.capacities.get(before.active, 0), after.capacities.get(before.active, 0)
-    is_abandoned = was == now == rules.WHOLE and has < had
+    is_abandoned = was == now == rules.WHOLE and has < old.targets_before.get(before.active, had)
     return f"{before.active} shrinks from {had} to {has} percent with all traffic at {name}" if is_abandoned else None
 
 

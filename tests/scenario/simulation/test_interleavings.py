@@ -9,7 +9,8 @@ from scenario.simulation.draws import Draw
 from scenario.simulation.issue_f import CASES, Case
 from scenario.simulation.simulate import Result
 
-SEEDS = range(1, 6)
+SEEDS = (*range(1, 6), 431, 787, 966)
+"""The last three broke laws: capacity for what a gate sends back went beyond the surge, and a late PUT of Serve was undone in a bake."""
 
 
 def report(result: Result) -> str:

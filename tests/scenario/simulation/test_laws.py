@@ -189,6 +189,22 @@ def test_a_surge_counts_no_capacity_that_nobody_can_have_observed() -> None:
     assert "surge" not in changing({"in_steps": True}, {"surprised": frozenset({"blue"})}, **grown)
 
 
+def test_what_ray_applied_late_may_be_undone_but_no_more_taken_away() -> None:
+    full, given = {"blue": 0, "green": 100}, {"blue": 80, "green": 100}
+    before = msgspec.structs.replace(MOMENT, weights=full, capacities=given)
+
+    def shrinking(to: int, **targets_before: int) -> set[str]:
+        old = msgspec.structs.replace(
+            WELL, in_steps=True, unmet=("an approval at 100 percent",), targets_before=targets_before
+        )
+        after = msgspec.structs.replace(before, capacities={**given, "blue": to})
+        return {law for law, _ in laws.of_a_change(before, after, old, old)}
+
+    assert "gated" not in shrinking(20, blue=20)
+    assert "gated" in shrinking(10, blue=20)
+    assert "gated" in shrinking(20)
+
+
 def test_a_drain_that_is_cut_short_is_named() -> None:
     served = {"effective": [{"green": 100}], "in_flight": frozenset({"blue"})}
     gone = {"clusters": frozenset({"green"}), "weights": {"green": 100}, "effective": {"green": 100}}

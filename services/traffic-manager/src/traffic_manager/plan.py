@@ -213,7 +213,8 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         policy = progression.policy
     if progression is not None and progression.leaves:
         why = f"the gate {progression.judged.failed}"
-        sides = sides[0], msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why)
+        refused = msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True)
+        sides = sides[0], refused
     migration = Migration(
         direction=direction,
         active=sides[0],

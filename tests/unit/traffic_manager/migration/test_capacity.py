@@ -73,6 +73,18 @@ def a_policy(surge: int) -> Policy:
             id="active takes over from a sick one",
         ),
         pytest.param(
+            forward(a_side(60, 50), a_side(60, 50, sustainable=0, has_failed_gate=True), pause="a gate failed"),
+            20,
+            (60, 60),
+            id="a cluster that failed a gate still holds its capacity",
+        ),
+        pytest.param(
+            forward(a_side(60, 60), a_side(40, 40, sustainable=0, has_failed_gate=True), pause="a gate failed"),
+            20,
+            (80, 40),
+            id="beside it active grows as far as the surge allows",
+        ),
+        pytest.param(
             forward(a_side(30, 30, sustainable=0), a_side(70, 70), pause="paused"),
             20,
             (30, 100),

@@ -57,11 +57,12 @@ def guard(m: Migration, policy: Policy) -> Split | None:
 def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
     """Return the capacity with which a side can take over what the other one cannot carry.
 
-    A dead cluster's capacity is none, so the surge does not bind. That of a partly unhealthy one counts.
+    A dead cluster's capacity is none, so the surge does not bind. That of a partly unhealthy one counts, and that of one that failed a
+    gate: its nodes are not free.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0
-    if losing.sustainable == 0:
+    if losing.sustainable == 0 and not losing.has_failed_gate:
         return WHOLE
     return min(WHOLE, taking.weight + losing.excess, WHOLE + policy.surge - losing.capacity)
 

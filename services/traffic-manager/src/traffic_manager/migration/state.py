@@ -40,6 +40,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     sustainable: int = 100
     """The most traffic that its observed health allows it to keep; what is unknown does not lower it."""
     unhealthy_reason: str = ""
+    has_failed_gate: bool = False
+    """Whether all traffic leaves it for a gate, not for its health: it still holds its capacity."""
     ready: int = 0
     """The most traffic that it can take over at once: its ready capacity, whatever Serve config it runs."""
     sent: int | None = None

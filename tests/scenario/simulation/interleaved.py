@@ -150,6 +150,8 @@ class Interleaved(Sim):
         """The pending cluster with its weight, since when it has it, and what it had answered until then."""
         self._failed_at: dict[int, str] = {}
         """`onFailure` of the upgrades that a gate ended, by the generation of their spec."""
+        self._failed_for: dict[str, int] = {}
+        """The generation at which a gate ended the upgrade to a pending cluster."""
         self._paused_at: float | None = None
         self.refusal_of: Callable[[Request], errors.RaybusError | None] | None = None
         """Writes of a single kind that are refused."""
@@ -568,7 +570,9 @@ class Interleaved(Sim):
             self._weighed = at, now, Count() if head is None else Count(all=head.answered, well=head.answered_well)
         if self._has_service and self._is_failed() and self.status.get("observedGeneration") == self.generation:
             spec: Json = msgspec.json.decode(policy)["spec"] if policy else {}
-            self._failed_at.setdefault(self.generation, spec.get("onFailure", "Rollback"))
+            first = self._failed_for.setdefault(pending, self.generation) if pending else self.generation
+            if first == self.generation:  # a later spec has an upgrade of its own
+                self._failed_at.setdefault(self.generation, spec.get("onFailure", "Rollback"))
 
     def _is_failed(self) -> bool:
         """Return whether it is on record that a gate ended the upgrade."""

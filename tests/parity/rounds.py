@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
-from common import labels
+from common import labels, pod_json
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from parity.comparable import order
@@ -46,7 +46,7 @@ def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Let pods without a status run and be ready."""
     for number, pod in enumerate(_pods(objects, {}, known)):
         if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
-            containers = [_running(each["name"]) for each in pod["spec"]["containers"]]
+            containers = [_running(each["name"]) for each in pod_json.bodies(pod["spec"], "containers")]
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": "NOW-1s"}
             pod["status"] = {
                 "phase": "Running",

@@ -48,6 +48,7 @@ from scenario.simulation.draws import Draw
 from scenario.simulation.elastic import ElasticHead, ElasticServe, a_config
 from scenario.simulation.gate_sources import FAILING, LONGEST_PASS, Count, Sources
 from scenario.simulation.laws import State
+from scenario.simulation.rules import Moment
 from scenario.simulation.sim import Process, Sim
 from scenario.upgrade.harness import BLUE, weights_of
 from service_reconciler import observe
@@ -544,7 +545,9 @@ class Interleaved(Sim):
         if in_steps and weight and steps and weight not in steps:  # capacity allowed no more
             return
         head = self.model(cluster)
-        answered = Count(all=head.shown.all - before.all, well=head.shown.well - before.well)
+        is_silent = self.sources.now("metrics") == "none"
+        read = head.shown if is_silent else Count(all=head.answered, well=head.answered_well)
+        answered = Count(all=read.all - before.all, well=read.well - before.well)
         is_used = in_steps or "warmUp" in spec or spec.get("preview", {}).get("service", False)
         for gate in spec.get("gates", []):
             if "metric" in gate and not is_used:
@@ -565,9 +568,12 @@ class Interleaved(Sim):
         if policy != self._policy_at[0]:
             self._policy_at = policy, now if self._policy_at[0] else -LONGEST_PASS
         at = pending, self.weights.get(pending, 0)
-        if at != self._weighed[0]:
+        in_steps = self._has_service and self.view.capacities[1] is not None
+        if at != self._weighed[0] and (self.weights or not in_steps):  # without its route for a while it keeps its step
             head = self.model(pending) if pending in self.clusters else None
-            self._weighed = at, now, Count() if head is None else Count(all=head.answered, well=head.answered_well)
+            # in steps those that Ray has exported by then; all of a cluster that has no traffic yet count before it gets all at once
+            counted = Count() if head is None or not in_steps else Count(all=head.shown.all, well=head.shown.well)
+            self._weighed = at, now, counted
         if self._has_service and self._is_failed() and self.status.get("observedGeneration") == self.generation:
             spec: Json = msgspec.json.decode(policy)["spec"] if policy else {}
             first = self._failed_for.setdefault(pending, self.generation) if pending else self.generation
@@ -579,6 +585,9 @@ class Interleaved(Sim):
         return self.has_failed or self.condition("UpgradeAborted") == ("True", "GateFailed")
 
     # --- laws ----------------------------------------------------------------------------------------------------------
+
+    def moment(self) -> Moment:
+        return msgspec.structs.replace(super().moment(), carries={name: self._carries(name) for name in self.clusters})
 
     def check(self, actor: str, *, by_hand: bool = False) -> None:
         after = self.moment()

@@ -31,6 +31,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str] = {}
     """The same for the Serve config, without the capacity."""
     seen_ready: dict[str, int] = {}
+    carries: dict[str, int] = {}
+    """What the replicas of a cluster can carry, in percent of all traffic, where that is known."""
     """The highest ready capacity that its head reported lately."""
     sick: frozenset[str] = frozenset()
     """Clusters that cannot serve now, or could not a moment ago."""
@@ -102,13 +104,15 @@ def kept(before: Moment, after: Moment) -> Iterator[str]:
     name = after.pending
     if not after.policy or not name or name != before.pending or before.weights is None or after.weights is None:
         return
-    is_less = after.weights.get(name, 0) < before.weights.get(name, 0)
+    had = before.weights.get(name, 0)
+    has_lost_replicas = after.carries.get(name, had) < had
     if (
-        is_less
+        after.weights.get(name, 0) < had
+        and not has_lost_replicas
         and not (after.is_back or after.has_failed or after.is_aborted)
         and not {after.active, name} & after.sick
     ):
-        yield f"{name} loses traffic that nothing takes from it: {before.weights.get(name, 0)} to {after.weights.get(name, 0)}"
+        yield f"{name} loses traffic that nothing takes from it: {had} to {after.weights.get(name, 0)}"
 
 
 def sums(after: Moment) -> Iterator[str]:

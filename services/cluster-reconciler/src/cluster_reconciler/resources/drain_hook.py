@@ -80,23 +80,28 @@ while True:
 
 def configure_worker(pod: Body, cluster: RayCluster) -> None:
     """Have a worker drain in Ray before it ends, if its cluster asks for that."""
-    _configure(pod, cluster, _OF_WORKER)
+    if _is_asked_for(cluster):
+        _configure(pod, _OF_WORKER)
 
 
 def configure_head(pod: Body, cluster: RayCluster) -> None:
     """Have the head of a RayService finish its requests before it ends, if its cluster asks for that."""
-    taken = [each["port"] for each in service_ports.of_serve(cluster.raw_spec)]
-    metrics = service_ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
-    if traits.is_for_a_service(cluster) and taken:
-        _configure(pod, cluster, _OF_HEAD, ports=taken, metrics=metrics, settling=SETTLING, fresh=FRESH_AFTER)
+    if not _is_asked_for(cluster) or not traits.is_for_a_service(cluster):
+        return
+    if taken := [each["port"] for each in service_ports.of_serve(cluster.raw_spec)]:
+        metrics = service_ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
+        _configure(pod, _OF_HEAD, ports=taken, metrics=metrics, settling=SETTLING, fresh=FRESH_AFTER)
 
 
-def _configure(pod: Body, cluster: RayCluster, program: str, **values: object) -> None:
+def _is_asked_for(cluster: RayCluster) -> bool:
+    return cluster.metadata.annotations.get(labels.DRAIN_WORKERS, "").lower() == "true"
+
+
+def _configure(pod: Body, program: str, **values: object) -> None:
     """Give the Ray container the hook, unless the user gave it one."""
     container = pod_json.ray_container(pod)
     lifecycle = pod_json.body(container, "lifecycle")
-    is_asked_for = cluster.metadata.annotations.get(labels.DRAIN_WORKERS, "").lower() == "true"
-    if not is_asked_for or lifecycle.get("preStop") is not None:
+    if lifecycle.get("preStop") is not None:
         return
     grace = pod["spec"].get("terminationGracePeriodSeconds")
     seconds = max((DEFAULT_GRACE if grace is None else int(grace)) - RESERVE, LEAST)

@@ -6,7 +6,7 @@ import pytest
 
 from scenario.simulation import simulate
 from scenario.simulation.draws import Draw
-from scenario.simulation.issue_f import CASES, Case
+from scenario.simulation.found_faults import CASES, Case
 from scenario.simulation.simulate import Result
 
 SEEDS = (*range(1, 6), 431, 787, 966)

@@ -18,8 +18,8 @@ from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
 from scenario.simulation import draws, laws, sabotage, simulate
 from scenario.simulation.draws import STEPS, Draw, Edit, Happening
+from scenario.simulation.found_faults import CASES
 from scenario.simulation.gate_sources import GATES, Turns
-from scenario.simulation.issue_f import CASES
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting

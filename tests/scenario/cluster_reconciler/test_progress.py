@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from cluster_reconciler.execute import GATHERED_FOR, GATHERED_FOR_SERVICE
+from cluster_reconciler.execute import GATHERED_FOR, GATHERED_FOR_SERVICE, LONGEST_GATHERED_FOR, PROGRESS_WRITES
 from common import labels
 from common.api.opaque import Body
-from common.kube.resources import POD
+from common.kube.resources import POD, RAY_CLUSTER
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness
 from support.builders.ray_cluster import a_ray_cluster
 
@@ -56,6 +56,42 @@ async def test_progress_is_reported_after_a_moment_while_other_pods_are_missing(
     await harness.pass_time(GATHERED_FOR.total_seconds())
     assert reported(harness) == 1
     assert harness.conditions()["HeadPodReady"][0] == "True"
+
+
+async def test_many_clusters_that_come_up_share_the_writes_of_their_progress() -> None:
+    harness, clusters = Harness(), 2 * PROGRESS_WRITES
+    for number in range(clusters):
+        harness.apply(a_ray_cluster(f"c{number}"))
+    await harness.settle()
+    await harness.pass_time(GATHERED_FOR.total_seconds())
+    assert status_writes(harness) <= PROGRESS_WRITES
+    await harness.pass_time(GATHERED_FOR.total_seconds())
+    assert status_writes(harness) == clusters
+    assert harness.app.observer.in_progress == set()
+
+
+async def test_progress_is_never_kept_for_longer_than_the_limit() -> None:
+    harness = Harness()
+    clusters = int(1.5 * PROGRESS_WRITES * LONGEST_GATHERED_FOR.total_seconds())
+    for number in range(clusters):
+        harness.apply(a_ray_cluster(f"c{number}"))
+        await harness.settle()
+    for _ in range(int(LONGEST_GATHERED_FOR / GATHERED_FOR)):
+        assert status_writes(harness) < clusters
+        harness.clock.advance(GATHERED_FOR.total_seconds())
+        for key in [key for key, when in harness.promised.items() if when <= harness.clock.now()]:
+            await harness.reconcile(key)
+    assert status_writes(harness) == clusters
+
+
+async def test_a_cluster_that_is_gone_makes_no_progress() -> None:
+    harness = Harness()
+    harness.apply(a_ray_cluster())
+    await harness.settle()
+    assert len(harness.app.observer.in_progress) == 1
+    await harness.kube.delete(RAY_CLUSTER, NAMESPACE, "c")
+    await harness.settle()
+    assert harness.app.observer.in_progress == set()
 
 
 async def test_the_head_of_a_services_cluster_is_reported_sooner() -> None:

@@ -306,6 +306,34 @@ async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(monkeyp
         assert outbox.in_flight == 1
 
 
+async def test_changes_of_many_objects_in_a_moment_are_handed_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "GATHERED_SECONDS", 3600.0)
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        await eventually(lambda: bool(stream.stored))  # the first one after a rest waits for nothing
+        others = [subjects.state(PLACE, "Pod", "ns", name) for name in ("two", "three")]
+        for subject in others:
+            outbox.put(subject, a_pod(1))
+        await asyncio.sleep(0.01)
+        assert len(stream.stored) == 1
+
+        outbox._hand_out()  # pyright: ignore[reportPrivateUsage]  (what the timer does)
+        await outbox.flush()
+
+    assert [subject for subject, _ in stream.stored[1:]] == others
+
+
+async def test_changes_are_gathered_for_a_moment_only() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        for version in (1, 2):
+            outbox.put(SUBJECT, a_pod(version))
+            await outbox.flush()
+
+    assert stream.stored == [(SUBJECT, a_pod(1)), (SUBJECT, a_pod(2))]
+
+
 async def test_an_object_that_comes_back_in_the_same_version_is_no_repetition() -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):

@@ -37,6 +37,7 @@ from common.runtime.actions import (
     earliest,
 )
 from common.runtime.executor import Executed, Executor, Handlers
+from common.runtime.key import Key
 from common.runtime.writer import Writer
 
 log = structlog.get_logger()
@@ -46,6 +47,9 @@ GRANT_PAUSE: Final = 0.1
 """Seconds; the API server's copy of a Role lags by milliseconds."""
 GATHERED_FOR: Final = timedelta(seconds=1)
 """How long the progress of some pods waits for that of others."""
+PROGRESS_WRITES: Final = 5
+"""Updates of mere progress that a replica writes in a second, of all clusters together: where hundreds come up, most are ready before theirs."""
+LONGEST_GATHERED_FOR: Final = timedelta(seconds=5)
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
 
@@ -117,16 +121,25 @@ class Execution:
             return StatusPlan(fault=violation)
         status, memory = compute.compute(observed, outcome), self._reads.memory_of(observed.cluster)
         gathered_since, memory.progress_since = memory.progress_since, None
+        key = Key(observed.cluster.metadata.namespace, observed.cluster.metadata.name)
+        self._reads.in_progress.discard(key)
         if not compute.has_changed(old, status):
             return StatusPlan()
         if compute.is_mere_progress(old, status):
             memory.progress_since = min(gathered_since or now, now)
-            wait = GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in observed.cluster.metadata.labels else GATHERED_FOR
-            if now < memory.progress_since + wait:
-                return StatusPlan(requeue_at=memory.progress_since + wait)
+            is_service = labels.ORIGIN_NAME in observed.cluster.metadata.labels
+            written_at = memory.progress_since + (GATHERED_FOR_SERVICE if is_service else self._gathered_for())
+            if now < written_at:
+                self._reads.in_progress.add(key)
+                return StatusPlan(requeue_at=written_at)
             memory.progress_since = None
         is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
         return StatusPlan(write=status, requeue_at=None if is_same else now)
+
+    def _gathered_for(self) -> timedelta:
+        """Return how long progress waits: the longer, the more clusters make some."""
+        shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
+        return min(max(GATHERED_FOR, shared), LONGEST_GATHERED_FOR)
 
     def _create_worker(self, action: CreateWorker, observed: Observed, writer: Writer) -> Awaitable[bool]:
         group = action.group

@@ -90,18 +90,24 @@ class Observer:
         self.cache = cache
         self.config = config
         self.memories: dict[Key, Memory] = {}
+        self.in_progress: set[Key] = set()
+        """Clusters with progress that waits for a status update."""
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters that another replica reconciles from now on."""
         for each in objects:
             if isinstance(each, RayCluster):
-                self.memories.pop(Key(each.metadata.namespace, each.metadata.name), None)
+                self._drop(Key(each.metadata.namespace, each.metadata.name))
+
+    def _drop(self, key: Key) -> None:
+        self.memories.pop(key, None)
+        self.in_progress.discard(key)
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return a cluster and what belongs to it; None when it is gone."""
         cluster = self.cache.get(RayCluster, key.namespace, key.name)
         if cluster is None:
-            self.memories.pop(key, None)
+            self._drop(key)
             return None
         observed = Observed(cluster=cluster, config=self.config, now=now)
         if cluster.metadata.deletion_timestamp is not None or refusals.find(cluster, self.config) is not None:

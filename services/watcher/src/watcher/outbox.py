@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 IN_FLIGHT: Final = 64
 """Subjects served at once: at 0.3 ms an answer more than enough, and bounded for the server's sake."""
+GATHERED_SECONDS: Final = 0.02
+"""Between two hand-outs of subjects to the workers: where many objects change, their messages share writes to the socket, and their answers reads."""
 PAUSE_SECONDS: Final = 0.2
 """Between tries when the stream does not answer."""
 FULL_SECONDS: Final = 1.0
@@ -57,6 +59,9 @@ class Outbox:
         """For each subject that waits or is on its way, the number of its newest put."""
         self._busy: set[str] = set()
         self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._gathered: list[str] = []
+        """Subjects for the next hand-out."""
+        self._handed_out_at = float("-inf")
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subjects with a state that waits for a newer one, and for no worker; each with the end of its wait."""
         self._puts = 0
@@ -111,7 +116,7 @@ class Outbox:
         if is_at_rest and wait:
             self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._waited, subject)
         elif is_at_rest or timer is not None:
-            self._queue.put_nowait(subject)
+            self._gather(subject)
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
             traceparent = messages.traceparent_of(message)
@@ -120,7 +125,25 @@ class Outbox:
     def _waited(self, subject: str) -> None:
         """Hand a subject to the workers once its wait is over."""
         del self._deferred[subject]
-        self._queue.put_nowait(subject)
+        self._gather(subject)
+
+    def _gather(self, subject: str) -> None:
+        """Hand a subject to the workers: at once, or together with others when some were handed out a moment ago."""
+        self._gathered.append(subject)
+        if len(self._gathered) > 1:
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._handed_out_at + GATHERED_SECONDS - loop.time()
+        if wait > 0:
+            loop.call_later(wait, self._hand_out)
+        else:
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        self._handed_out_at = asyncio.get_running_loop().time()
+        for subject in self._gathered:
+            self._queue.put_nowait(subject)
+        self._gathered.clear()
 
     async def flush(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""

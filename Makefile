@@ -124,9 +124,9 @@ bench: setup ## every benchmark, with its goals; exits with 1 where one of them 
 	missed=; for each in clusters services latency scale-out start; do $(MAKE) --no-print-directory bench-$$each || missed="$$missed $$each"; done; \
 	  test -z "$$missed" || { echo "bench: goals are missed in:$$missed"; exit 1; }
 
-bench-clusters: setup ## N=300 RayClusters to ready; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
+bench-clusters: setup ## N=300 RayClusters to ready, ROUNDS=1; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),300) $(if $(PEER),--peer '$(PEER)') \
+	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),300) --rounds $(or $(ROUNDS),1) $(if $(PEER),--peer '$(PEER)') \
 	  $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))') $(if $(IDLE),--idle $(IDLE)) $(if $(FAIR),--fair)
 
 bench-services: setup ## N=500 RayServices at rest for IDLE=2 minutes, and how soon a changed one is served

@@ -16,6 +16,8 @@ WORKERS: Final = 3
 AT_ONCE: Final = 12
 """Requests of ours under way together."""
 LIMIT_SECONDS: Final = 600.0
+SECONDS_EACH: Final = 0.3
+"""Added to the limit for each thing that is waited for."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -71,7 +73,7 @@ class FirstSeen:
 
     async def count(self, wanted: int) -> None:
         """Wait until so many things were seen."""
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS + wanted * SECONDS_EACH):
             while len(self.at) < wanted:
                 self._changed.clear()
                 await self._changed.wait()

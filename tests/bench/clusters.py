@@ -1,15 +1,17 @@
 """How quickly do N RayClusters get ready, and at what cost; beside another operator, if one is named.
 
-    make bench-clusters [N=300] [PEER='CMD'] [PEER_CRDS=DIR] [IDLE=MINUTES] [FAIR=1]
+    make bench-clusters [N=300] [ROUNDS=1] [PEER='CMD'] [PEER_CRDS=DIR] [IDLE=MINUTES] [FAIR=1]
 
 A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs
-them. Each contender gets a fresh control plane, one after the other. Machines differ and are shared: quote the ratios.
+them. Each contender gets a fresh control plane, one after the other. Machines differ and are shared:
+quote the ratios, and the median of three rounds.
 """
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import msgspec
@@ -27,92 +29,108 @@ API_SERVER: Final = "kube-apiserver"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure of the table: its text, and as a number that must not exceed a limit."""
+    """One figure of the table, and what it must not exceed."""
 
     label: str
-    text: Callable[[Figures], str]
+    value: Callable[[Figures], float]
+    form: str = "{:.2f}"
     goal: str = ""
-    share: Callable[[Figures, Figures | None], float | None] = lambda _own, _peer: None
-    """Returns the part of the limit that is used, of raybus and beside the peer; None where it cannot be known."""
+    limit: Callable[[Figures, Figures | None], float | None] = lambda _own, _peer: None
+    """Returns the most that raybus may have, of its own figures and the peer's in the same round; None where it cannot be known."""
     of_floor: bool = False
     """Whether the floor has it, too."""
 
 
 def _beside(value: Callable[[Figures], float], most: float) -> Callable[[Figures, Figures | None], float | None]:
-    return lambda own, peer: None if peer is None else value(own) / value(peer) / most
+    return lambda _own, peer: None if peer is None else value(peer) * most
 
 
 def _server_ms(found: Figures) -> float:
     return found.control_plane_cpu.get(API_SERVER, 0.0) / found.clusters * 1000
 
 
+def _cpu_ms(found: Figures) -> float:
+    return found.cpu_seconds / found.clusters * 1000
+
+
 _ROWS: Final = (
     Row(
         "wall time until all are ready",
-        lambda found: f"{found.wall:.2f} s",
+        lambda found: found.wall,
+        "{:.2f} s",
         "0.85 × peer",
         _beside(lambda found: found.wall, 0.85),
         of_floor=True,
     ),
     Row(
         "a cluster from its creation to ready, p50",
-        lambda found: f"{found.latency_p50:.2f} s" if found.latency_p50 else "",
+        lambda found: found.latency_p50,
+        "{:.2f} s",
         "0.6 × wall",
-        lambda own, _peer: own.latency_p50 / own.wall / 0.6,
+        lambda own, _peer: own.wall * 0.6,
     ),
-    Row("… p99", lambda found: f"{found.latency_p99:.2f} s" if found.latency_p99 else ""),
+    Row("… p99", lambda found: found.latency_p99, "{:.2f} s"),
     Row(
         "the first tenth ready, since the first",
-        lambda found: f"{found.first_tenth:.2f} s",
+        lambda found: found.first_tenth,
+        "{:.2f} s",
         "2 s",
-        lambda own, _peer: own.first_tenth / 2.0,
+        lambda _own, _peer: 2.0,
         of_floor=True,
     ),
-    Row("API requests per cluster, Events included", lambda found: f"{found.requests_per_cluster:.2f}"),
-    Row("… of which status writes", lambda found: f"{found.status_writes_per_cluster:.2f}"),
-    Row("CPU of all its processes", lambda found: f"{found.cpu_seconds:.2f} s"),
-    Row(
-        "… per cluster",
-        lambda found: f"{found.cpu_seconds / found.clusters * 1000:.1f} ms",
-        "1.0 × peer",
-        _beside(lambda found: found.cpu_seconds, 1.0),
-    ),
+    Row("API requests per cluster, Events included", lambda found: found.requests_per_cluster),
+    Row("… of which status writes", lambda found: found.status_writes_per_cluster),
+    Row("CPU of all its processes", lambda found: found.cpu_seconds, "{:.2f} s"),
+    Row("… per cluster", _cpu_ms, "{:.1f} ms", "1.0 × peer", _beside(_cpu_ms, 1.0)),
     Row(
         "CPU of the API server per cluster",
-        lambda found: f"{_server_ms(found):.1f} ms",
+        _server_ms,
+        "{:.1f} ms",
         "0.75 × peer",
         _beside(_server_ms, 0.75),
         of_floor=True,
     ),
     Row(
         "… of etcd, scheduler, controllers and kwok",
-        lambda found: f"{(sum(found.control_plane_cpu.values()) / found.clusters * 1000) - _server_ms(found):.1f} ms",
+        lambda found: sum(found.control_plane_cpu.values()) / found.clusters * 1000 - _server_ms(found),
+        "{:.1f} ms",
         of_floor=True,
     ),
     Row(
         "peak PSS of all its processes",
-        lambda found: f"{found.peak_pss:.0f} MiB",
+        lambda found: found.peak_pss,
+        "{:.0f} MiB",
         "230 MiB",
-        lambda own, _peer: own.peak_pss / 230,
+        lambda _own, _peer: 230,
     ),
     Row(
         "growth of all its processes per pod",
-        lambda found: f"{found.kib_per_pod:.1f} KiB",
+        lambda found: found.kib_per_pod,
+        "{:.1f} KiB",
         "22 KiB",
-        lambda own, _peer: own.kib_per_pod / 22,
+        lambda _own, _peer: 22,
     ),
     Row(
-        "a pod in a reconciler's cache",
-        lambda found: f"{found.kib_per_cached_pod:.1f} KiB" if found.kib_per_cached_pod else "",
+        "… a fixed computation meanwhile",
+        lambda found: found.computation_ms,
+        "{:.2f} ms",
+        of_floor=True,
     ),
+    Row("a pod in a reconciler's cache", lambda found: found.kib_per_cached_pod, "{:.1f} KiB"),
 )
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """The floor and each contender once, one after the other."""
+
+    floor: Figures
+    contenders: list[Figures]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """All that one call has measured."""
 
-    floor: Figures
-    contenders: list[Figures]
+    rounds: list[Round]
     fairness: list[Fairness]
 
 
@@ -121,34 +139,41 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     clusters: int
     contenders: list[Contender]
+    rounds: int = 1
     idle_minutes: float = 0.0
     is_fair: bool = False
 
 
 async def run(wanted: Wanted) -> Result:
     """Measure one thing after another, and print each."""
-    emit(f"{wanted.clusters} clusters: the floor")
+    rounds = [await _round(wanted, number + 1) for number in range(wanted.rounds)]
+    fair: list[Fairness] = []
+    for contender in wanted.contenders if wanted.is_fair else []:
+        emit(f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}")
+        fair.append(await fairness.measure(contender, wanted.clusters))
+        emit(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
+    return Result(rounds=rounds, fairness=fair)
+
+
+async def _round(wanted: Wanted, number: int) -> Round:
+    emit(f"round {number} of {wanted.rounds}, {wanted.clusters} clusters: the floor")
     floor = await scale_up.floor(wanted.clusters)
     figures: list[Figures] = []
-    fair: list[Fairness] = []
     for contender in wanted.contenders:
-        emit(f"{wanted.clusters} clusters: {contender.name}")
+        emit(f"round {number} of {wanted.rounds}, {wanted.clusters} clusters: {contender.name}")
         figures.append(await scale_up.measure(contender, wanted.clusters, idle_minutes=wanted.idle_minutes))
         emit(f"{contender.name}: {figures[-1].wall:.1f} s, the floor {floor.wall:.1f} s")
-        if wanted.is_fair:
-            emit(f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}")
-            fair.append(await fairness.measure(contender, wanted.clusters))
-            emit(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
-    return Result(floor=floor, contenders=figures, fairness=fair)
+    return Round(floor=floor, contenders=figures)
 
 
 def show(result: Result) -> None:
     """Print the figures."""
-    console = Console(width=120)
-    if result.contenders:
+    console, last = Console(width=120), result.rounds[-1]
+    if last.contenders:
         console.print(_scale_up(result))
-        _ratios(result, console)
-    for found in result.contenders:
+        for each in result.rounds:
+            _ratios(each, console)
+    for found in last.contenders:
         console.print(f"{found.name} asked: {_counts(found.requests)}", soft_wrap=True, highlight=False)
         if found.idle is not None:
             writes = _counts(found.idle.writes) or "none"
@@ -159,24 +184,39 @@ def show(result: Result) -> None:
 
 
 def picture(result: Result) -> str:
-    """Draw how many were ready after how long."""
-    lines = [Line(found.name, found.ready_at) for found in (result.floor, *result.contenders)]
-    return chart.draw(lines, title=f"{result.floor.clusters} RayClusters to ready")
+    """Draw how many were ready after how long, in the round with the median wall time of the first contender, or of the floor."""
+    ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
+    middle = ordered[len(ordered) // 2]
+    lines = [Line(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
+    return chart.draw(lines, title=f"{middle.floor.clusters} RayClusters to ready")
 
 
 def _scale_up(result: Result) -> Table:
-    title = f"{result.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, posted by a script"
-    names = (found.name for found in result.contenders)
-    table = Table("", "floor", *names, "goal", title=title, title_justify="left")
+    rounds, last = result.rounds, result.rounds[-1]
+    title = f"{last.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, posted by a script"
+    if len(rounds) > 1:
+        title += f"; medians of {len(rounds)} rounds"
+    table = Table("", "floor", *(found.name for found in last.contenders), "goal", title=title, title_justify="left")
     for row in _ROWS:
-        own = row.text(result.floor) if row.of_floor else ""
-        table.add_row(row.label, own, *(row.text(found) for found in result.contenders), _goal(row, result))
+        floor = _text(row, [each.floor for each in rounds]) if row.of_floor else ""
+        contenders = zip(*(each.contenders for each in rounds), strict=True)
+        table.add_row(row.label, floor, *(_text(row, found) for found in contenders), _goal(row, result))
     return table
 
 
+def _text(row: Row, found: Sequence[Figures]) -> str:
+    value = median(row.value(each) for each in found)
+    return row.form.format(value) if value else ""
+
+
 def _share(row: Row, result: Result) -> float | None:
-    own, *others = result.contenders
-    return row.share(own, others[0] if others else None) if row.goal else None
+    """Return the part of the limit that raybus uses, the median of all rounds."""
+    shares: list[float] = []
+    for own, *others in (each.contenders for each in result.rounds):
+        limit = row.limit(own, others[0] if others else None)
+        if limit is not None:
+            shares.append(row.value(own) / limit)
+    return median(shares) if shares else None
 
 
 def _goal(row: Row, result: Result) -> str:
@@ -192,12 +232,14 @@ def missed(result: Result) -> list[str]:
     return [f"{row.label}: {_goal(row, result)}" for row, share in found if share is not None and share > 1]
 
 
-def _ratios(result: Result, console: Console) -> None:
-    first, *others = result.contenders
-    reported = [f"{first.name} / floor {first.wall / result.floor.wall:.2f}"]
+def _ratios(found: Round, console: Console) -> None:
+    first, *others = found.contenders
+    reported = [f"{first.name} / floor {first.wall / found.floor.wall:.2f}"]
     reported += [
         f"{first.name} / {other.name}: wall {first.wall / other.wall:.2f}, "
         f"CPU {first.cpu_seconds / other.cpu_seconds:.2f}, "
+        f"API server {_server_ms(first) / _server_ms(other):.2f}, "
+        f"the machine's time {first.computation_ms / other.computation_ms:.2f}, "
         f"requests {first.requests_per_cluster / other.requests_per_cluster:.2f}"
         for other in others
     ]
@@ -234,9 +276,14 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures and picture go (build/bench)"
     )
+    parser.add_argument(
+        "--rounds", metavar="N", type=int, default=1, help="measure all so often; medians are judged (1)"
+    )
     found = parser.parse_args(arguments)
     if found.n < 1:
         parser.error(f"-n {found.n}: create at least one cluster")
+    if found.rounds < 1:
+        parser.error(f"--rounds {found.rounds}: measure at least once")
     if found.peer_crds is not None and not found.peer_crds.is_dir():
         parser.error(f"--peer-crds {found.peer_crds}: no such folder")
     return found
@@ -248,7 +295,13 @@ def main() -> int:
     contenders: list[Contender] = [Raybus()]
     if options.peer:
         contenders.append(Peer(options.peer, options.peer_crds))
-    wanted = Wanted(clusters=options.n, contenders=contenders, idle_minutes=options.idle, is_fair=options.fair)
+    wanted = Wanted(
+        clusters=options.n,
+        contenders=contenders,
+        rounds=options.rounds,
+        idle_minutes=options.idle,
+        is_fair=options.fair,
+    )
     result = report.measured(run(wanted))
     show(result)
     report.write(result, picture(result), options.out / "clusters")

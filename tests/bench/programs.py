@@ -6,6 +6,7 @@ PSS counts a page that several processes share once among them, so the sum over 
 import asyncio
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 
 _PSS: Final = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
 _SAMPLE_SECONDS: Final = 0.5
+_LOOPS: Final = 400
 
 Pids = Callable[[], Sequence[int]]
 """Names the processes as they are now."""
@@ -42,30 +44,41 @@ def pss_mib(pids: Sequence[int]) -> float:
     return sum(_pss_kib(pid) for pid in pids) / 1024
 
 
-class Peak:
-    """The most memory that was seen."""
+class Samples:
+    """What was seen while something ran."""
 
     def __init__(self) -> None:
-        self.pss_mib = 0.0
+        self.peak_pss_mib = 0.0
+        self.computations: list[float] = []
+        """Milliseconds of processor time of a fixed computation: on a machine that others share, it shows how fast the machine was."""
+
+
+def computation_ms() -> float:
+    """Compute something, always the same, and return the milliseconds of processor time that it took."""
+    began = time.thread_time()
+    for _ in range(_LOOPS):
+        sum(range(1000))
+    return (time.thread_time() - began) * 1000
 
 
 @asynccontextmanager
-async def watched(pids: Pids) -> AsyncGenerator[Peak]:
-    """Sample the memory of processes as long as the block lasts."""
-    peak = Peak()
+async def watched(pids: Pids) -> AsyncGenerator[Samples]:
+    """Sample the memory of processes and the speed of the machine as long as the block lasts."""
+    seen = Samples()
 
     async def sample() -> None:
         while True:
-            peak.pss_mib = max(peak.pss_mib, pss_mib(pids()))
+            seen.peak_pss_mib = max(seen.peak_pss_mib, pss_mib(pids()))
+            seen.computations.append(computation_ms())
             await asyncio.sleep(_SAMPLE_SECONDS)
 
     async with asyncio.TaskGroup() as group:
         sampling = group.create_task(sample())
         try:
-            yield peak
+            yield seen
         finally:
             sampling.cancel()
-    peak.pss_mib = max(peak.pss_mib, pss_mib(pids()))
+    seen.peak_pss_mib = max(seen.peak_pss_mib, pss_mib(pids()))
 
 
 class Machine:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from statistics import median
 from typing import Final
 
 import msgspec
@@ -39,6 +40,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     requests: dict[str, int] = {}
     cpu_seconds: float = 0.0
     peak_pss: float = 0.0
+    computation_ms: float = 0.0
+    """Processor time of a fixed computation meanwhile, the median: how fast the machine was."""
     kib_per_pod: float = 0.0
     """How much all processes grew for each pod."""
     kib_per_cached_pod: float = 0.0
@@ -61,15 +64,23 @@ async def floor(count: int) -> Figures:
         async def one(index: int) -> None:
             await background.create_bare(rig, BACKGROUND, f"c{index:05d}")
 
-        began, before = time.monotonic(), _control_plane_cpu(rig)
-        await background.each(count, one)
-        await running.count(count * (background.WORKERS + 1))
-        wall, used = time.monotonic() - began, _control_plane_cpu(rig)
+        async with programs.watched(lambda: ()) as seen:
+            began, before = time.monotonic(), _control_plane_cpu(rig)
+            await background.each(count, one)
+            await running.count(count * (background.WORKERS + 1))
+            wall, used = time.monotonic() - began, _control_plane_cpu(rig)
         servers = {name: seconds - before[name] for name, seconds in used.items()}
         moments = sorted(running.at.values())[background.WORKERS :: background.WORKERS + 1]
         first = max(moments) - wall
         ready_at = [moment - first for moment in moments]
-        return Figures(name="floor", clusters=count, wall=wall, ready_at=ready_at, control_plane_cpu=servers)
+        return Figures(
+            name="floor",
+            clusters=count,
+            wall=wall,
+            ready_at=ready_at,
+            computation_ms=median(seen.computations),
+            control_plane_cpu=servers,
+        )
 
 
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
@@ -96,7 +107,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         known = len(ready.at)
         mark, cpu, memory = rig.audit.here(), programs.cpu_seconds(operator.pids()), programs.pss_mib(operator.pids())
         servers = _control_plane_cpu(rig)
-        async with programs.watched(operator.pids) as peak:
+        async with programs.watched(operator.pids) as seen:
             began = asyncio.get_running_loop().time()
             await background.each(count, one)
             await ready.count(count + known)
@@ -118,7 +129,8 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         requests=requests.by_kind,
         cpu_seconds=cpu,
         control_plane_cpu=servers,
-        peak_pss=peak.pss_mib,
+        peak_pss=seen.peak_pss_mib,
+        computation_ms=median(seen.computations),
         kib_per_pod=(programs.pss_mib(operator.pids()) - memory) * 1024 / (count * (background.WORKERS + 1)),
     )
 

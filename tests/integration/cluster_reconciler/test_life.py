@@ -33,7 +33,11 @@ def has_workers(count: int) -> Callable[[RayCluster, list[Body]], bool]:
 async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live) -> None:
     await live.apply(a_ray_cluster())
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "four pods run")
-    assert await live.reasons() == {"CreatedService", "CreatedHeadPod", "CreatedWorkerPod"}
+
+    async def are_reported() -> bool:  # in the background, after what they report
+        return await live.reasons() == {"CreatedService", "CreatedHeadPod", "CreatedWorkerPod"}
+
+    await live.eventually(are_reported, "the Events of the creations")
 
     await live.scale(5)
     await live.until(has_workers(5), "scaled up to 5")

@@ -67,7 +67,7 @@ async def test_many_clusters_that_come_up_share_the_writes_of_their_progress() -
     assert status_writes(harness) <= PROGRESS_WRITES
     await harness.pass_time(GATHERED_FOR.total_seconds())
     assert status_writes(harness) == clusters
-    assert harness.app.observer.in_progress == set()
+    assert harness.app.observer.in_progress == {}
 
 
 async def test_progress_is_never_kept_for_longer_than_the_limit() -> None:
@@ -91,7 +91,7 @@ async def test_a_cluster_that_is_gone_makes_no_progress() -> None:
     assert len(harness.app.observer.in_progress) == 1
     await harness.kube.delete(RAY_CLUSTER, NAMESPACE, "c")
     await harness.settle()
-    assert harness.app.observer.in_progress == set()
+    assert harness.app.observer.in_progress == {}
 
 
 async def test_the_head_of_a_services_cluster_is_reported_sooner() -> None:

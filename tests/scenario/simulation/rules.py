@@ -31,9 +31,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str] = {}
     """The same for the Serve config, without the capacity."""
     seen_ready: dict[str, int] = {}
+    """The highest ready capacity that its head reported lately."""
     carries: dict[str, int] = {}
     """What the replicas of a cluster can carry, in percent of all traffic, where that is known."""
-    """The highest ready capacity that its head reported lately."""
     sick: frozenset[str] = frozenset()
     """Clusters that cannot serve now, or could not a moment ago."""
     surge: int = WHOLE

@@ -99,10 +99,11 @@ def api_server(place: Place) -> list[str]:
     if place.node_authorizer:
         flags.append("--enable-admission-plugins=NodeRestriction")
     if place.audit:
-        flags += [f"--audit-policy-file={place.work / 'audit.yaml'}", f"--audit-log-path={place.work / 'audit.log'}"]
         flags += [
-            "--audit-log-maxsize=100000"
-        ]  # MiB; by default a new file begins after 100, and a reader loses its place
+            f"--audit-policy-file={place.work / 'audit.yaml'}",
+            f"--audit-log-path={place.work / 'audit.log'}",
+            "--audit-log-maxsize=100000",  # MiB; by default a new file begins after 100, and a reader loses its place
+        ]
     return [place.binaries.argv0("kube-apiserver"), *flags]
 
 

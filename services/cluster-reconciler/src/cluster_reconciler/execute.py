@@ -48,8 +48,9 @@ GRANT_PAUSE: Final = 0.1
 GATHERED_FOR: Final = timedelta(seconds=1)
 """How long the progress of some pods waits for that of others."""
 PROGRESS_WRITES: Final = 5
-"""Updates of mere progress that a replica writes in a second, of all clusters together: where hundreds come up, most are ready before theirs."""
+"""Updates of mere progress that a replica aims at in a second, of all clusters together: where hundreds come up, most are ready before theirs."""
 LONGEST_GATHERED_FOR: Final = timedelta(seconds=5)
+"""… however many clusters make progress."""
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
 
@@ -119,20 +120,17 @@ class Execution:
         violation = compute.head_violation(observed, has_failed=outcome.failure is not None) if is_named else None
         if violation is not None:
             return StatusPlan(fault=violation)
-        status, memory = compute.compute(observed, outcome), self._reads.memory_of(observed.cluster)
-        gathered_since, memory.progress_since = memory.progress_since, None
-        key = Key(observed.cluster.metadata.namespace, observed.cluster.metadata.name)
-        self._reads.in_progress.discard(key)
+        status, meta = compute.compute(observed, outcome), observed.cluster.metadata
+        key = Key(meta.namespace, meta.name)
+        since = min(self._reads.in_progress.pop(key, now), now)
         if not compute.has_changed(old, status):
             return StatusPlan()
         if compute.is_mere_progress(old, status):
-            memory.progress_since = min(gathered_since or now, now)
-            is_service = labels.ORIGIN_NAME in observed.cluster.metadata.labels
-            written_at = memory.progress_since + (GATHERED_FOR_SERVICE if is_service else self._gathered_for())
+            is_service = labels.ORIGIN_NAME in meta.labels
+            written_at = since + (GATHERED_FOR_SERVICE if is_service else self._gathered_for())
             if now < written_at:
-                self._reads.in_progress.add(key)
+                self._reads.in_progress[key] = since
                 return StatusPlan(requeue_at=written_at)
-            memory.progress_since = None
         is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
         return StatusPlan(write=status, requeue_at=None if is_same else now)
 

@@ -54,8 +54,6 @@ class Memory(msgspec.Struct):
     """Pods that we asked to go, by uid."""
     provisioned_after: float | None = None
     """Seconds from its creation until all its pods ran, where this process has measured it."""
-    progress_since: datetime | None = None
-    """Since when the progress of some pods has waited for a status update."""
     pki: Pki | None = None
     """What the latest read of the cluster's certificates found."""
     children: dict[tuple[Resource, str], tuple[Body, datetime]] = {}
@@ -90,8 +88,8 @@ class Observer:
         self.cache = cache
         self.config = config
         self.memories: dict[Key, Memory] = {}
-        self.in_progress: set[Key] = set()
-        """Clusters with progress that waits for a status update."""
+        self.in_progress: dict[Key, datetime] = {}
+        """Clusters with progress of some pods that waits for a status update, and since when."""
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters that another replica reconciles from now on."""
@@ -101,7 +99,7 @@ class Observer:
 
     def _drop(self, key: Key) -> None:
         self.memories.pop(key, None)
-        self.in_progress.discard(key)
+        self.in_progress.pop(key, None)
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return a cluster and what belongs to it; None when it is gone."""
@@ -146,6 +144,7 @@ class Observer:
         key = Key(cluster.metadata.namespace, cluster.metadata.name)
         known = self.memories.get(key)
         if known is None or known.uid != cluster.metadata.uid:
+            self._drop(key)
             known = self.memories[key] = Memory(cluster.metadata.uid)
         return known
 

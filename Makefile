@@ -5,11 +5,12 @@ VENV := .venv
 PY := $(VENV)/bin/python
 RUN := $(VENV)/bin
 PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
+BENCHMARKS := start clusters services latency scale-out upgrades large
 # Bytecode is kept: a service starts in 0.7 s and not in 3 s, and the tests start dozens.
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start tutorial-cold hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -120,9 +121,10 @@ rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo
 
-bench: setup ## every benchmark, with its goals; exits with 1 where one of them is missed; the figures go to build/bench
-	missed=; for each in clusters services latency scale-out start; do $(MAKE) --no-print-directory bench-$$each || missed="$$missed $$each"; done; \
-	  test -z "$$missed" || { echo "bench: goals are missed in:$$missed"; exit 1; }
+bench: setup ## every benchmark, then a table of all goals; exits with 1 where one is missed; PEER='CMD' PEER_CRDS=DIR runs another operator beside it
+	rm -rf build/bench/goals; failed=; \
+	  for each in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$each FAIR=1 || test -e build/bench/goals/$$each.json || failed="$$failed $$each"; done; \
+	  cd tests && ../$(PY) -m bench.goals && test -z "$$failed" || { echo "bench: goals are missed, or a benchmark did not end:$$failed"; exit 1; }
 
 bench-clusters: setup ## N=300 RayClusters to ready, ROUNDS=1; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
@@ -143,6 +145,13 @@ bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the A
 
 bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
 	cd tests && ../$(PY) -m bench.start
+
+bench-upgrades: setup ## ROUNDS=3 upgrades in steps and blue/green on real Ray, from apply to promotion; PEER='CMD' runs another operator after raybus
+	cd tests && ../$(PY) -m bench.upgrades $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PEER),--peer '$(PEER)') $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))')
+
+bench-large: setup ## N=5000 RayClusters beside the floor, then the failover of each process among them (20 minutes)
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.large -n $(or $(N),5000)
 
 tutorial-cold: setup ## part 1 of the tutorial typed without any cache: time to the first answer, by phase; FIRST=1 ends there
 	cd tests && ../$(PY) -m bench.tutorial $(if $(FIRST),--first-answer)

@@ -3,8 +3,8 @@
 import os
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -68,10 +68,8 @@ class Peer(msgspec.Struct, frozen=True):
     @asynccontextmanager
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
         """Run it; all processes below the command are its own."""
-        environment = os.environ | {"KUBECONFIG": str(rig.kubeconfig)}
         log = rig.work / "peer.log"
-        process = _start(self.command, environment, log)
-        try:
+        with self.running(rig.kubeconfig, log) as process:
             try:
                 await _probe(rig)
             except TimeoutError:
@@ -80,6 +78,13 @@ class Peer(msgspec.Struct, frozen=True):
                     f"--peer {self.command!r}: no RayCluster gets ready; its last log line: {lines[0]}"
                 ) from None
             yield Operator(name=self.name, pids=lambda: programs.tree(process.pid))
+
+    @contextmanager
+    def running(self, kubeconfig: Path, log: Path) -> Generator[subprocess.Popen[bytes]]:
+        """Run its command on any cluster for the length of a `with` block."""
+        process = _start(self.command, os.environ | {"KUBECONFIG": str(kubeconfig)}, log)
+        try:
+            yield process
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -9,6 +9,7 @@ from bench import background
 from bench.background import Key, Object
 from bench.contenders import Contender
 from bench.rig import ALONE, BACKGROUND, Rig, fresh
+from bench.scale_up import percentile
 
 HUGE: Final = 500
 """Workers of the huge cluster."""
@@ -33,6 +34,12 @@ class Fairness(msgspec.Struct, frozen=True, kw_only=True):
     def worst(self) -> float:
         """Return the longest wait."""
         return max((*self.same_namespace, *self.other_namespace), default=0.0)
+
+    @property
+    def p99(self) -> float:
+        """Return the wait that 99 % do not exceed."""
+        waits = sorted((*self.same_namespace, *self.other_namespace))
+        return percentile(waits, 99) if waits else 0.0
 
 
 async def measure(contender: Contender, count: int) -> Fairness:

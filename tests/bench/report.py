@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -56,11 +56,12 @@ def write(found: msgspec.Struct, picture: str, to: Path) -> None:
     emit(f"written: {figures}, {drawn}")
 
 
-def judged(missed: Sequence[str]) -> int:
-    """Name the goals that were not reached; return the exit code."""
-    for goal in missed:
-        emit(f"missed: {goal}")
-    return 1 if missed else 0
+def write_figures(found: msgspec.Struct, to: Path) -> None:
+    """Write the JSON at a path without its ending, and print where."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    figures = to.with_suffix(".json")
+    figures.write_bytes(_json(found))
+    emit(f"written: {figures}")
 
 
 def _json(found: msgspec.Struct) -> bytes:

@@ -18,6 +18,7 @@ import msgspec
 from rich.table import Table
 
 from bench import background, heads, pod_network, programs, report, rig
+from bench.goals import Goal, judged
 from bench.heads import Heads
 from bench.report import emit
 from bench.rig import BACKGROUND, Rig
@@ -69,18 +70,32 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.percent_of_a_core.values())
 
     @property
-    def missed(self) -> list[str]:
-        """Name the goals that were not reached."""
-        late = [each.change for each in self.reactions if each.worst > LONGEST]
+    def goals(self) -> list[Goal]:
+        """Return the goals."""
+        writes, asked = sum(self.writes.values()), self.asked_per_second.get("dashboard", 0.0)
         return [
-            *(["no write at rest"] if self.writes else []),
-            *([f"at most {LARGEST_SHARE:g} % of a core"] if self.total_percent > LARGEST_SHARE else []),
-            *(
-                [f"at most {MOST_ASKED:g} requests a second to dashboards"]
-                if self.asked_per_second.get("dashboard", 0.0) > MOST_ASKED
-                else []
+            Goal(figure="writes at rest", value=f"{writes}", goal="none", is_reached=not writes),
+            Goal(
+                figure="CPU of all processes at rest",
+                value=f"{self.total_percent:.1f} % of a core",
+                goal=f"{LARGEST_SHARE:g} % of a core",
+                is_reached=self.total_percent <= LARGEST_SHARE,
             ),
-            *(f"{each} within {LONGEST:g} s" for each in late),
+            Goal(
+                figure="requests to dashboards at rest",
+                value=f"{asked:.1f} a second",
+                goal=f"{MOST_ASKED:g} a second",
+                is_reached=asked <= MOST_ASKED,
+            ),
+            *(
+                Goal(
+                    figure=f"{each.change}, longest",
+                    value=f"{each.worst:.2f} s",
+                    goal=f"{LONGEST:g} s",
+                    is_reached=each.worst <= LONGEST,
+                )
+                for each in self.reactions
+            ),
         ]
 
 
@@ -280,7 +295,7 @@ def main() -> int:
     pod_network.enter("bench.services")
     found = report.measured(measure(options.n, options.idle))
     report.show(found, lambda: table(found), form=options.o)
-    return report.judged(found.missed)
+    return judged("services", found.goals)
 
 
 if __name__ == "__main__":

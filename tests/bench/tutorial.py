@@ -27,6 +27,7 @@ import msgspec
 from rich.table import Table
 
 from bench import report
+from bench.goals import Goal, judged
 from bench.report import emit
 from localcluster import binaries
 from localcluster.images import debian
@@ -232,13 +233,18 @@ def summary(found: Measured) -> Iterator[str]:
     yield f"load average {min(found.load, default=0.0)} to {busiest}; installed before: {', '.join(found.packages_there) or 'nothing'}"
 
 
-def missed(found: Measured) -> list[str]:
-    """Return what the run did not reach."""
-    if found.first_answer_seconds is None:
-        return ["the model did not answer"]
-    late = found.first_answer_seconds > LIMIT_MINUTES * 60
-    problems = [f"the first answer came after more than {LIMIT_MINUTES:.0f} minutes"] if late else []
-    return problems + (["a command failed"] if found.exit_code else [])
+def goals(found: Measured) -> list[Goal]:
+    """Return the goal; a command that failed misses it, as no answer does."""
+    first = found.first_answer_seconds
+    value = "none" if first is None else duration(first)
+    return [
+        Goal(
+            figure="the first answer of a model on an empty machine",
+            value=value + (", and a command failed" if found.exit_code else ""),
+            goal=f"{LIMIT_MINUTES:.0f} min",
+            is_reached=first is not None and first <= LIMIT_MINUTES * 60 and not found.exit_code,
+        )
+    ]
 
 
 def _commit() -> str:
@@ -274,7 +280,7 @@ def main(arguments: Sequence[str]) -> int:
     report.show(found, lambda: table(found), form="text")
     for line in summary(found):
         emit(line)
-    return report.judged(missed(found))
+    return judged("tutorial-cold", goals(found))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ import pytest
 import pytest_asyncio
 
 from common.kube.client import KubeClient
-from localcluster import driver
 from localcluster.driver import Record
-from localcluster.settings import Settings
-from raybus_cli.demo import demo_cluster
 from raybus_cli.demo.cluster_state import Kubectl
 from raybus_cli.demo.scenario import DemoOptions, Scenario
 from raybus_cli.demo.view import View
+from support import node
 from support.leaks import in_cluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -57,18 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def known() -> Generator[Record]:
-    """Bring a cluster of its own up with all images, and take it down, whatever happens."""
-    settings = Settings.from_environment()
-    name = settings.layout(None).name.replace("raybus", "e2e")
-    archives = asyncio.run(demo_cluster.prepare("auto", gateway=True, more_images=["redis"]))
-    try:
-        demo_cluster.start_cluster("auto", name, None, gateway=demo_cluster.Gateway.NOW)
-        demo_cluster.load_images(archives, name)
-        known = driver.read(settings.layout(name))
-        assert known is not None
+    """Bring a cluster of its own up with all images."""
+    with node.running("e2e", more_images=["redis"]) as known:
         yield known
-    finally:
-        demo_cluster.remove_cluster(name)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -15,7 +15,7 @@ PROVEN: Final = {
     "make setup": ".ci/run: make check",
     "make demo": "tests/e2e/test_upgrade.py: test_the_demo_upgrades_under_load_without_a_failed_request",
     "make test": ".ci/run: make test",
-    "raybus cluster down": "tests/e2e/conftest.py: demo_cluster.remove_cluster(name)",
+    "raybus cluster down": "tests/support/node.py: demo_cluster.remove_cluster(name)",
     "kubectl apply -k deploy/overlays/production": "tests/integration/deploy/test_install.py: production",
     "kubectl apply -f my-rayservice.yaml": "libs/cli/src/raybus_cli/demo/scenario.py: str(self._version(1))",
 }

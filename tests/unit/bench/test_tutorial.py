@@ -22,12 +22,17 @@ def _measured(first_answer: float | None, *, exit_code: int | None = None) -> Me
     )
 
 
+def _judged(found: Measured) -> tuple[str, bool | None]:
+    (goal,) = tutorial.goals(found)
+    return goal.value, goal.is_reached
+
+
 def test_an_answer_in_time_misses_nothing_and_a_late_one_does() -> None:
-    assert tutorial.missed(_measured(719.0)) == []
-    assert tutorial.missed(_measured(719.0, exit_code=0)) == []
-    assert tutorial.missed(_measured(721.0)) == ["the first answer came after more than 12 minutes"]
-    assert tutorial.missed(_measured(719.0, exit_code=1)) == ["a command failed"]
-    assert tutorial.missed(_measured(None)) == ["the model did not answer"]
+    assert _judged(_measured(719.0)) == ("11 min 59 s", True)
+    assert _judged(_measured(719.0, exit_code=0)) == ("11 min 59 s", True)
+    assert _judged(_measured(721.0)) == ("12 min 01 s", False)
+    assert _judged(_measured(719.0, exit_code=1)) == ("11 min 59 s, and a command failed", False)
+    assert _judged(_measured(None)) == ("none", False)
 
 
 def test_the_summary_names_the_least_time_that_the_processor_time_allows() -> None:

@@ -1,0 +1,98 @@
+"""The goals of all benchmarks, and which of them were reached: `make bench` ends with this table.
+
+    python -m bench.goals [-o json]
+
+Each benchmark writes its own part to `build/bench/goals`; the exit code is 1 where a goal was missed.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from bench import report
+from bench.report import OUTPUT, emit
+
+FOLDER: Final = OUTPUT / "goals"
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure and what it should be, both as people read them."""
+
+    figure: str
+    value: str
+    goal: str
+    is_reached: bool | None
+    """None where it cannot be judged, as where no peer ran."""
+
+    @property
+    def verdict(self) -> str:
+        """Return it as people read it."""
+        return {True: "reached", False: "missed", None: "not judged"}[self.is_reached]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """The goals of one benchmark."""
+
+    benchmark: str
+    goals: list[Goal]
+
+
+class All(msgspec.Struct, frozen=True, kw_only=True):
+    """The goals of every benchmark that has run."""
+
+    benchmarks: list[Judged]
+
+    @property
+    def missed(self) -> list[Goal]:
+        """Return the goals that were missed."""
+        return [goal for each in self.benchmarks for goal in each.goals if goal.is_reached is False]
+
+
+def judged(benchmark: str, goals: Sequence[Goal], *, folder: Path = FOLDER) -> int:
+    """Keep the goals of a benchmark for the table of all, name the missed ones, and return the exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{benchmark}.json").write_bytes(
+        msgspec.json.encode(Judged(benchmark=benchmark, goals=list(goals))) + b"\n"
+    )
+    missed = [goal for goal in goals if goal.is_reached is False]
+    for goal in missed:
+        emit(f"missed: {goal.figure}: {goal.value} (goal: {goal.goal})")
+    return 1 if missed else 0
+
+
+def read(folder: Path = FOLDER) -> All:
+    """Return what the benchmarks have kept, in the order of their names."""
+    files = sorted(folder.glob("*.json"))
+    return All(benchmarks=[msgspec.json.decode(each.read_bytes(), type=Judged) for each in files])
+
+
+def table(found: All) -> Table:
+    """Return the goals as people read them."""
+    shown = Table("benchmark", "figure", "measured", "goal", "", title="goals", title_justify="left")
+    for each in found.benchmarks:
+        for index, goal in enumerate(each.goals):
+            shown.add_row(each.benchmark if index == 0 else "", goal.figure, goal.value, goal.goal, goal.verdict)
+        shown.add_section()
+    return shown
+
+
+def main() -> int:
+    """Print the table; return 1 where a goal was missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the goals")
+    options = parser.parse_args()
+    found = read()
+    if not found.benchmarks:
+        emit("no benchmark has run: make bench")
+        return 1
+    report.show(found, lambda: table(found), form=options.o, width=150)
+    return 1 if found.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

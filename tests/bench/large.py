@@ -1,0 +1,307 @@
+"""Does raybus stay quick with very many RayClusters: their scale-up beside the floor, and the failover of each process among them.
+
+    make bench-large [N=5000]
+
+Two replicas of each service on one control plane; simulated pods (kwok). With N clusters at rest, small clusters and RayServices are
+created twice a second. A process that works is ended, by SIGKILL or by SIGTERM, and the figure is the longest wait for what is created
+from then on: the head pod of a RayCluster, the RayCluster of a RayService. At last the only watcher is killed and starts anew.
+Traffic-manager is left out: it acts on the answers of real clusters (`make chaos` kills it).
+"""
+
+import argparse
+import asyncio
+import itertools
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+from rich.table import Table
+
+from bench import background, pod_network, report, scale_up
+from bench.background import FirstSeen, Key, Object
+from bench.goals import Goal, judged
+from bench.report import OUTPUT, emit
+from bench.rig import ALONE, BACKGROUND, Rig, fresh
+from bench.scale_up import percentile
+from bench.services import a_service
+from common import errors
+from common.kube import resources
+from common.kube.resources import LEASE, RAY_SERVICE
+from raybus_cli.up.programs import BusAccess
+from support.servers.fleet import NAMESPACE, Fleet, Ground, Replica, streams_kept
+from support.servers.relayed import secured_nats
+from support.waiting import eventually
+
+WATCHER: Final = "watcher"
+SERVICES: Final = (WATCHER, "cluster-reconciler", "service-reconciler", "traffic-manager")
+LEADER: Final = "ray-operator-leader"
+MOST_OF_FLOOR: Final = 2.0
+EVERY_SECONDS: Final = 0.5
+"""Between two creations."""
+FOLLOWED_SECONDS: Final = 20.0
+"""Things are created this long after the end of a process."""
+RESTART_SECONDS: Final = 45.0
+BEFORE: Final = 4
+"""Creations before the end of a process: how long one waits in calm."""
+SHARED_SECONDS: Final = 10.0
+"""After two replicas are ready: partitions are shared anew."""
+FROM_BEFORE_SECONDS: Final = 0.5
+"""What was created so shortly before the end counts, too."""
+
+
+class Failover(msgspec.Struct, frozen=True, kw_only=True):
+    """How one end of a process was felt; seconds."""
+
+    what: str
+    calm: float
+    """The median wait before."""
+    longest: float
+    created: int
+    goal: float
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one run has measured; seconds."""
+
+    clusters: int
+    floor: float
+    wall: float
+    failovers: list[Failover]
+    unready: list[str]
+    """Clusters at rest that a failover made unready."""
+
+    @property
+    def goals(self) -> list[Goal]:
+        """Return the goals."""
+        return [
+            Goal(
+                figure=f"{self.clusters} clusters to ready, by the floor",
+                value=f"{self.wall:.0f} s, {self.wall / self.floor:.2f} × the floor",
+                goal=f"{MOST_OF_FLOOR:g} × the floor",
+                is_reached=self.wall <= MOST_OF_FLOOR * self.floor,
+            ),
+            *(
+                Goal(
+                    figure=f"{each.what}: longest wait",
+                    value=f"{each.longest:.2f} s",
+                    goal=f"{each.goal:g} s",
+                    is_reached=each.longest <= each.goal,
+                )
+                for each in self.failovers
+            ),
+            Goal(
+                figure="clusters that a failover made unready",
+                value=f"{len(self.unready)}",
+                goal="none",
+                is_reached=not self.unready,
+            ),
+        ]
+
+
+async def measure(count: int, logs: Path) -> Figures:
+    """Scale up, then end one process after another."""
+    emit(f"{count} clusters: the floor")
+    floor = (await scale_up.floor(count)).wall
+    emit(f"the floor took {floor:.0f} s; {count} clusters with raybus")
+    async with fresh() as rig, _raybus(rig, logs) as fleet:
+        async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
+            await background.create_cluster(rig, ALONE, "probe", workers=1)
+            await ready.count(1)
+            began = asyncio.get_running_loop().time()
+            await background.each(count, lambda index: _create(rig, index))
+            await ready.count(1 + count)
+            wall = asyncio.get_running_loop().time() - began
+        emit(f"all were ready after {wall:.0f} s")
+        async with background.watching(rig, background.CLUSTERS, _is_unready) as unready:
+            failovers = await _failovers(rig, fleet)
+            return Figures(
+                clusters=count,
+                floor=floor,
+                wall=wall,
+                failovers=failovers,
+                unready=sorted(name for _, name in unready.at),
+            )
+
+
+async def _create(rig: Rig, index: int) -> None:
+    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
+
+
+def _is_unready(cluster: Object) -> Key | None:
+    is_ours = cluster.metadata.namespace == BACKGROUND
+    return (BACKGROUND, cluster.metadata.name) if is_ours and background.is_ready(cluster) is None else None
+
+
+@asynccontextmanager
+async def _raybus(rig: Rig, logs: Path) -> AsyncGenerator[Fleet]:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await rig.kube.create(resources.NAMESPACE, None, body)
+    async with secured_nats(rig.work / "nats") as secured:
+        bus = BusAccess(url=secured.server.url, credentials=rig.work / "nats")
+        ground = Ground(
+            access=rig.control_plane.access,
+            bus=bus,
+            work=rig.work,
+            log_dir=logs,
+            use_fault_proxies=lambda _service: False,
+        )
+        async with streams_kept(bus, logs, emit), Fleet(ground, emit).manned() as fleet:
+            for service in SERVICES:
+                fleet.scale(service, 2)
+            await fleet.ready()
+            yield fleet
+
+
+class _Probes:
+    """RayClusters and RayServices that are created one after the other, and how long each waits for what comes of it."""
+
+    def __init__(self, rig: Rig, heads: FirstSeen, clusters: FirstSeen) -> None:
+        self._rig = rig
+        self._heads = heads
+        self._clusters = clusters
+        self._numbers = itertools.count()
+        self.asked: dict[str, float] = {}
+
+    async def create(self, *, seconds: float) -> None:
+        """Create both kinds for some time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        async with asyncio.TaskGroup() as group:
+            while loop.time() < deadline:
+                group.create_task(self._create(f"p{next(self._numbers):05d}"))
+                await asyncio.sleep(EVERY_SECONDS)
+
+    async def waits(self, *, since: float) -> list[float]:
+        """Return how long each thing that was created since then waited, in order."""
+        names = [name for name, at in self.asked.items() if at >= since]
+        await eventually(lambda: all(map(self._seen, names)), within=120, what="what was created")
+        return sorted(self._seen(name) - self.asked[name] for name in names)
+
+    async def clear(self) -> None:
+        """Delete the RayServices: their dashboards, which nobody plays, would be asked again and again."""
+        async with asyncio.TaskGroup() as group:
+            for name in self.asked:
+                if name.startswith("s"):
+                    group.create_task(self._delete(name))
+        self.asked.clear()
+
+    async def _delete(self, name: str) -> None:
+        with suppress(errors.NotFound):
+            await self._rig.kube.delete(RAY_SERVICE, ALONE, name)
+
+    def _seen(self, name: str) -> float:
+        if name.startswith("s"):
+            return next((at for (_, cluster), at in self._clusters.at.items() if cluster.startswith(f"{name}-")), 0.0)
+        return self._heads.at.get((ALONE, name), 0.0)
+
+    async def _create(self, name: str) -> None:
+        cluster, service = name, f"s{name}"
+        self.asked[cluster] = self.asked[service] = asyncio.get_running_loop().time()
+        await background.create_cluster(self._rig, ALONE, cluster, workers=1)
+        await self._rig.kube.create(RAY_SERVICE, ALONE, a_service(service))
+
+
+async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
+    async with (
+        background.watching(rig, background.HEADS, background.is_head) as heads,
+        background.watching(rig, background.CLUSTERS, _is_of_a_service) as clusters,
+    ):
+        probes = _Probes(rig, heads, clusters)
+        found: list[Failover] = []
+        for number, goal in ((signal.SIGKILL, 10.0), (signal.SIGTERM, 1.0)):
+            for service in SERVICES[:3]:
+                await _two(fleet, service)
+                victim = await _working(rig, fleet, service)
+                end = partial(fleet.lose if number is signal.SIGKILL else fleet.end, victim)
+                found.append(await _felt(probes, f"{service}, {number.name}", end, goal=goal))
+        fleet.scale(WATCHER, 1)
+        await asyncio.sleep(SHARED_SECONDS)
+        kill = partial(fleet.of(WATCHER)[0].send_signal, signal.SIGKILL)
+        found.append(
+            await _felt(probes, "the only watcher, SIGKILL and start", kill, goal=30.0, seconds=RESTART_SECONDS)
+        )
+        return found
+
+
+async def _felt(
+    probes: _Probes, what: str, end: Callable[[], None], *, goal: float, seconds: float = FOLLOWED_SECONDS
+) -> Failover:
+    """End a process in the midst of creations."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await probes.create(seconds=BEFORE * EVERY_SECONDS)
+    calm = percentile(await probes.waits(since=began), 50)
+    async with asyncio.TaskGroup() as group:
+        since = loop.time()
+        group.create_task(probes.create(seconds=seconds))
+        await asyncio.sleep(FROM_BEFORE_SECONDS)
+        end()
+    waits = await probes.waits(since=since)
+    await probes.clear()
+    found = Failover(what=what, calm=calm, longest=waits[-1], created=len(waits), goal=goal)
+    emit(f"{what}: longest wait {found.longest:.2f} s, in calm {calm:.2f} s")
+    return found
+
+
+async def _two(fleet: Fleet, service: str) -> None:
+    """Bring a service back to two replicas, and give them the time to share the partitions."""
+    if len(fleet.of(service)) < 2:
+        fleet.scale(service, 2)
+        await fleet.ready()
+        await asyncio.sleep(SHARED_SECONDS)
+
+
+async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
+    """Return the leader; where all replicas work, the first."""
+    if service != WATCHER:
+        return fleet.of(service)[0]
+    lease = msgspec.json.decode(await rig.kube.get(LEASE, NAMESPACE, LEADER))
+    return next(each for each in fleet.of(service) if each.name == lease["spec"]["holderIdentity"])
+
+
+def _is_of_a_service(cluster: Object) -> Key | None:
+    name = cluster.metadata.name
+    return (ALONE, name) if cluster.metadata.namespace == ALONE and name.startswith("s") else None
+
+
+def table(found: Figures) -> Table:
+    """Return the figures as people read them."""
+    title = f"{found.clusters} RayClusters of 4 pods: the floor {found.floor:.0f} s, raybus {found.wall:.0f} s to ready"
+    shown = Table("ended", "wait in calm", "longest wait", "goal", "created", title=title, title_justify="left")
+    for each in found.failovers:
+        shown.add_row(each.what, f"{each.calm:.2f} s", f"{each.longest:.2f} s", f"{each.goal:g} s", f"{each.created}")
+    return shown
+
+
+def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=5000, help="RayClusters at rest (5000)")
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    found = parser.parse_args(arguments)
+    if found.n < 1:
+        parser.error(f"-n {found.n}: create at least one cluster")
+    return found
+
+
+def main() -> int:
+    """Measure, print and write down; 1 when a goal was missed."""
+    options = asked()
+    pod_network.enter("bench.large")
+    report.keep_stdout_clean()
+    logs = OUTPUT / "large-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    found = report.measured(measure(options.n, logs), loop=uvloop.new_event_loop)
+    report.show(found, lambda: table(found), form=options.o)
+    report.write_figures(found, OUTPUT / "large")
+    return judged("large", found.goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

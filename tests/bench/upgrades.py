@@ -1,0 +1,241 @@
+"""How long do upgrades of a RayService take on real Ray, from apply to promotion; beside another operator, if one is named.
+
+    make bench-upgrades [ROUNDS=3] [PEER='CMD'] [PEER_CRDS=DIR]
+
+A one-node cluster of its own with Envoy Gateway; no load. Each contender upgrades one service in steps of 25 %, 2 s apart, with a surge of
+50 %, then one blue/green, several times each. The user's options alone demand 6 s between the first share of the traffic and the
+last (the rule); all other time is that of pods, of Ray and of the operator. Goals: at most 1.05 times the rule, the last upgrade as
+fast as the first, and no more than the peer in total, 0.9 times the peer for blue/green.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from bench import report
+from bench.contenders import Peer
+from bench.goals import Goal, judged
+from bench.report import OUTPUT, emit
+from common.kube.client import KubeClient
+from e2e import upgrade_status
+from e2e.conftest import Rig
+from e2e.greeter import BlueGreen, Greeter, Options
+from raybus_cli.demo.cluster_state import Kubectl
+from raybus_cli.demo.scenario import DemoOptions, Scenario
+from raybus_cli.demo.view import View
+from support import node
+from support.manifests import ROOT
+
+STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
+"""One replica at each capacity, so that there is no start of a replica between two steps."""
+RULE: Final = 6.0
+"""Seconds from the first share to the last: 25, 50, 75, 100 %, 2 s apart."""
+MOST_OF_RULE: Final = 1.05
+MOST_OF_FIRST: Final = 1.1
+"""The last upgrade may take this much of the first: upgrades of the same service differ by what pods and Ray take."""
+MOST_OF_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
+
+
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of one upgrade."""
+
+    total: float
+    """From before `kubectl apply` to promotion."""
+    accepted: float
+    """Until the status names the pending cluster."""
+    ready: float = 0.0
+    """Until its first capacity: its pods start, and Ray in them."""
+    carrying: float = 0.0
+    """Until its first share of the traffic: Serve starts replicas."""
+    moving: float = 0.0
+    """From its first share to promotion."""
+
+
+class Contender(msgspec.Struct, frozen=True, kw_only=True):
+    """All upgrades under one operator."""
+
+    name: str
+    in_steps: list[Upgrade]
+    blue_green: list[Upgrade]
+
+    @property
+    def kinds(self) -> dict[str, list[Upgrade]]:
+        """Return the upgrades by their kind."""
+        return {"in steps": self.in_steps, "blue/green": self.blue_green}
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one call has measured; raybus first."""
+
+    contenders: list[Contender]
+
+    @property
+    def goals(self) -> list[Goal]:
+        """Return the goals."""
+        own, *others = self.contenders
+        moving = median(each.moving for each in own.in_steps)
+        totals = [each.total for each in own.in_steps]
+        return [
+            Goal(
+                figure="an upgrade in steps, from the first share to promotion",
+                value=f"{moving:.2f} s",
+                goal=f"{MOST_OF_RULE:g} × the rule of {RULE:g} s",
+                is_reached=moving <= MOST_OF_RULE * RULE,
+            ),
+            Goal(
+                figure="the last upgrade in steps beside the first",
+                value=f"{totals[-1]:.1f} and {totals[0]:.1f} s",
+                goal=f"{MOST_OF_FIRST:g} × the first",
+                is_reached=totals[-1] <= MOST_OF_FIRST * totals[0],
+            ),
+            *(_beside(kind, found, [other.kinds[kind] for other in others]) for kind, found in own.kinds.items()),
+        ]
+
+
+def _beside(kind: str, own: Sequence[Upgrade], others: Sequence[Sequence[Upgrade]]) -> Goal:
+    total, most = _total(own), MOST_OF_PEER[kind]
+    beside = "".join(f", {_total(other):.1f} s of the peer" for other in others)
+    is_reached = total <= most * _total(others[0]) if others else None
+    figure = f"an upgrade {kind}, from apply to promotion"
+    return Goal(figure=figure, value=f"{total:.1f} s{beside}", goal=f"{most:g} × peer", is_reached=is_reached)
+
+
+def _total(upgrades: Sequence[Upgrade]) -> float:
+    return median(each.total for each in upgrades)
+
+
+async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None) -> Result:
+    """Measure raybus, then the peer on the same cluster, where raybus is scaled to nothing."""
+    kubectl = Kubectl(binary=kubectl_path, kubeconfig=kubeconfig)
+    async with _connected(kubectl) as rig:
+        options = DemoOptions(manifests=ROOT / "deploy", least_requests=0)
+        await Scenario(options, kubectl, rig.kube, View()).install()
+        found = [await _measured("raybus", rig, rounds)]
+        if peer is not None:
+            await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
+            others = ("-l", "app.kubernetes.io/name!=nats")
+            await kubectl.run("wait", "pod", "-n", "raybus", *others, "--for=delete", "--timeout=120s")
+            if peer.crds is not None:
+                await kubectl.run("apply", "--server-side", "--force-conflicts", "-f", str(peer.crds))
+            log = OUTPUT / "peer.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with peer.running(kubeconfig, log):
+                found.append(await _measured(peer.name, rig, rounds))
+    return Result(contenders=found)
+
+
+@asynccontextmanager
+async def _connected(kubectl: Kubectl) -> AsyncGenerator[Rig]:
+    kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="bench")
+    try:
+        yield Rig(kubectl=kubectl, kube=kube, has_gateway=True)
+    finally:
+        await kube.close()
+
+
+async def _measured(name: str, rig: Rig, rounds: int) -> Contender:
+    return Contender(
+        name=name,
+        in_steps=await _upgraded(f"{name}, in steps", Greeter(rig, STEPS), rounds, _in_steps),
+        blue_green=await _upgraded(f"{name}, blue/green", Greeter(rig, BlueGreen(drains=False)), rounds, _blue_green),
+    )
+
+
+async def _upgraded(
+    what: str, greeter: Greeter, rounds: int, upgrade: Callable[[Greeter], Awaitable[Upgrade]]
+) -> list[Upgrade]:
+    emit(f"{what}: the service starts")
+    await greeter.start()
+    found: list[Upgrade] = []
+    for number in range(rounds):
+        found.append(await upgrade(greeter))
+        emit(f"{what}, {number + 1} of {rounds}: {found[-1].total:.1f} s")
+    await greeter.stop()
+    return found
+
+
+async def _in_steps(greeter: Greeter) -> Upgrade:
+    found, new = await _upgrade(greeter)
+    times = upgrade_status.times(greeter.history, greeter.moves, new)
+    return msgspec.structs.replace(found, ready=times.ready, carrying=times.carrying, moving=times.moving)
+
+
+async def _blue_green(greeter: Greeter) -> Upgrade:
+    return (await _upgrade(greeter))[0]
+
+
+async def _upgrade(greeter: Greeter) -> tuple[Upgrade, str]:
+    """Upgrade once, until the old cluster is gone; return its times and the new cluster."""
+    async with greeter.followed() as history:
+        began = time.time()  # noqa: TID251  (compared with the history's own wall clock)
+        old = await greeter.upgrade()
+        new = await greeter.wait_for_promotion(old)
+    accepted = upgrade_status.first(history, lambda moment: moment.pending == new)
+    promoted = upgrade_status.first(history, lambda moment: moment.active == new)
+    return Upgrade(total=round(promoted - began, 2), accepted=round(accepted - began, 2)), new
+
+
+def table(found: Result) -> Table:
+    """Return the upgrades as people read them."""
+    shown = Table(
+        "seconds",
+        "total",
+        "accepted",
+        "pods and Ray",
+        "Serve's replicas",
+        "traffic moves",
+        title="upgrades of a RayService, from apply to promotion",
+        title_justify="left",
+    )
+    for contender in found.contenders:
+        for kind, upgrades in contender.kinds.items():
+            for number, each in enumerate(upgrades, start=1):
+                parts = [
+                    f"{part:.2f}" if part else "" for part in (each.accepted, each.ready, each.carrying, each.moving)
+                ]
+                shown.add_row(f"{contender.name}, {kind}, {number}", f"{each.total:.1f}", *parts)
+    return shown
+
+
+def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", metavar="N", type=int, default=3, help="upgrades of each kind (3)")
+    parser.add_argument(
+        "--peer",
+        metavar="CMD",
+        default="",
+        help="another operator's command line, run on this machine; it reads KUBECONFIG",
+    )
+    parser.add_argument("--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs")
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    found = parser.parse_args(arguments)
+    if found.rounds < 1:
+        parser.error(f"--rounds {found.rounds}: upgrade at least once")
+    if found.peer_crds is not None and not found.peer_crds.is_dir():
+        parser.error(f"--peer-crds {found.peer_crds}: no such folder")
+    return found
+
+
+def main() -> int:
+    """Measure, print and write down; 1 when a goal was missed."""
+    options = asked()
+    report.keep_stdout_clean()
+    peer = Peer(options.peer, options.peer_crds) if options.peer else None
+    with node.running("bench") as known:
+        found = report.measured(measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, peer))
+    report.show(found, lambda: table(found), form=options.o)
+    report.write_figures(found, OUTPUT / "upgrades")
+    return judged("upgrades", found.goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -131,7 +131,7 @@ RESULTS: Final = ("success", "requeue_after", "requeue", "error")
 """As controller-runtime has them; ours never ask for a plain "requeue"."""
 UNANSWERED: Final = "<error>"
 """client-go's text in place of a status code."""
-PERIOD_SECONDS: Final = 0.1
+PERIOD_SECONDS: Final = 0.25
 
 
 class ReconcileMeter:

@@ -139,7 +139,7 @@ bench-latency: setup ## from a pod's change to the start of its reconcile, at re
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.latency -n $(or $(N),300) $(if $(JSON),-o json)
 
-bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the API server, N=160 clusters
+bench-scale-out: setup ## four and five replicas against one with LATENCY=400 ms to the API server, N=160 clusters
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.scale_out -n $(or $(N),160) --latency $(or $(LATENCY),400)
 

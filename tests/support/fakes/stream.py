@@ -64,10 +64,10 @@ class FakeStateStream:
             raise self.failures.pop(0)
         if self.room is not None and len(self.entries) >= self.room:
             raise errors.OutOfRoom("insufficient resources")
-        if message_id in self._ids:
-            return self._ids[message_id]
         if expected is not None and expected != self.entries.get(subject, Entry()).sequence:
             raise errors.Conflict("wrong last sequence")
+        if message_id in self._ids:
+            return self._ids[message_id]
         self._sequence += 1
         self._ids[message_id] = self._sequence
         self.put(subject, messages.decode(subject, headers, payload), self._sequence)

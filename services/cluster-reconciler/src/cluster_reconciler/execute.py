@@ -243,7 +243,7 @@ def _failure_of(action: Action) -> str:
 
 
 def _log(executed: Executed, done: list[str], note: str) -> None:
-    if failed := [str(each.action) for each in executed.failures]:
+    if failed := [f"{each.action}: {each.error}" for each in executed.failures]:
         log.info("plan failed in part", actions=done, note=note, failed=failed)
     elif executed.is_cut:
         log.info("plan executed in part, its time slice is over", actions=done, note=note)

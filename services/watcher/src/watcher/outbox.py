@@ -195,9 +195,7 @@ class Outbox:
         """
         match problem:
             case errors.Conflict():
-                metrics.CONFLICTS.inc()
-                if not await self._overtaken(subject, put.message):
-                    return msgspec.structs.replace(put, is_unanswered=False)
+                return await self._refused(subject, put, began)
             case errors.OutOfRoom():
                 self.problem, again = str(problem), msgspec.structs.replace(put, is_unanswered=False)
                 metrics.FULL.set(1)
@@ -247,13 +245,26 @@ class Outbox:
         if tracing.is_on() and not isinstance(message, Synced):
             tracing.child("publish", messages.traceparent_of(message), put.at)
 
-    async def _overtaken(self, subject: str, message: Message) -> bool:
-        """Read what the subject holds now; return whether that makes the message pointless."""
+    async def _refused(self, subject: str, put: _Put, began: float) -> _Put | None:
+        """Handle a subject at another sequence than expected; return what is published next, None when nothing is.
+
+        The server checks the sequence before the id of a message, so an earlier try that was stored without an answer appears to be another
+        writer's message. It is ours, and counted: else we would take it for that of another watcher, and every reader would load the state anew.
+        """
+        metrics.CONFLICTS.inc()
         try:
             found = await self._stream.last(subject)
         except errors.Retryable:
             await asyncio.sleep(PAUSE_SECONDS)
-            return False
+            return put
+        if not await self._is_pointless(subject, put.message, found):
+            return msgspec.structs.replace(put, is_unanswered=False)
+        is_ours = put.is_unanswered and (isinstance(put.message, Synced) or _is_same(found, put.message))
+        self._settle(subject, put, found.sequence if is_ours else None, began)
+        return None
+
+    async def _is_pointless(self, subject: str, message: Message, found: Entry) -> bool:
+        """Return whether what the subject holds now, the same or something newer, makes a message pointless."""
         known = self._held.get(subject, NOTHING)
         if isinstance(message, Synced) and found.uid == message.epoch:
             return True

@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 import pytest
+import structlog
 from prometheus_client import REGISTRY
 
 from common import errors
 from common.api.core import Pod
 from common.clock import SystemClock
 from common.observability import tracing
+from common.runtime import controller
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Rank, Watched
@@ -296,3 +298,18 @@ async def test_a_group_of_errors_means_what_its_errors_mean(problems: list[Excep
     await shell.run_for(30, script)
     assert len(shell.reconciles) == 2
     assert (REGISTRY.get_sample_value("raybus_invariant_violations_total", labels) or 0) - before == violations
+
+
+async def test_thousands_of_keys_that_wait_for_minutes_are_one_line_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller, "TIME_LIMIT", 10 * controller.OVERDUE_SECONDS)
+    monkeypatch.setattr(controller, "TIDY_SECONDS", controller.OVERDUE_SECONDS + 1)
+    shell = Shell(hangs_at="p")
+    shell.partition.synced(10)
+    for number in range(1000):
+        shell.partition.changed("Pod", a_pod(f"p{number}"), trace="")
+    with structlog.testing.capture_logs() as lines:
+        await shell.run_for(1.5 * controller.OVERDUE_SECONDS)
+    (line,) = (each for each in lines if each["event"] == "a key makes no progress")
+    assert (line["state"], line["keys"]) == ("in work", 1000)

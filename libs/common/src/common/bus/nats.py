@@ -152,7 +152,8 @@ class Bus:
     ) -> Awaitable[int]:
         """Store a message, if `expected` is still the subject's last sequence (0: none); else `Conflict`. Return its sequence.
 
-        The same `message_id` twice within the stream's window stores it once, so a retry after a lost answer is safe.
+        The same `message_id` twice within the stream's window stores it once, so a retry after a lost answer is safe. The server checks
+        `expected` first: a retry of what is stored is a `Conflict` when it names the sequence of before.
         """
         self._may_publish()
         sent = {**headers, "Nats-Msg-Id": message_id}

@@ -126,8 +126,9 @@ class Controller:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self.informer.tidy()
-            for key, state in self._queue.overdue(OVERDUE_SECONDS):
-                log.warning("a key makes no progress", object=str(key), state=state)
+            if overdue := self._queue.overdue(OVERDUE_SECONDS):
+                key, state = overdue[0]  # one line: thousands wait where thousands of clusters come up
+                log.warning("a key makes no progress", object=str(key), state=state, keys=len(overdue))
 
     async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None) -> None:
         while True:

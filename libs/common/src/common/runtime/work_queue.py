@@ -98,9 +98,9 @@ class WorkQueue(Generic[K]):
         return [self._loop.time() - since for since in self._busy.values()]
 
     def overdue(self, seconds: float) -> list[tuple[K, str]]:
-        """Return the keys that have waited, or were in work, for longer, each with which of the two."""
+        """Return the keys that were in work, or have waited, for longer, each with which of the two; the longest in work first."""
         before = self._loop.time() - seconds
-        states = (("waiting", self._waiting), ("in work", self._busy))
+        states = (("in work", self._busy), ("waiting", self._waiting))
         return [(key, state) for state, keys in states for key, since in keys.items() if since < before]
 
     def waits(self, key: K) -> bool:

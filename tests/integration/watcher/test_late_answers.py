@@ -1,0 +1,52 @@
+"""NATS answers too late: what is published again is stored once, and the watcher takes its own messages for nobody else's."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from common.bus.session import REQUEST_SECONDS
+from common.kube import resources
+from common.kube.client import KubeClient, Patch
+from integration.watcher.replicas import KINDS, replica
+from integration.watcher.test_slow_nats import metric
+from localcluster.control_plane import ControlPlane
+from support.builders.manifests import a_ray_cluster
+from support.servers import witness as witnesses
+from support.servers.relayed import provisioned
+from support.servers.witness import witnessed
+from support.waiting import eventually_true
+
+pytestmark = [pytest.mark.integration]
+
+OBJECTS: Final = 30
+LATE_SECONDS: Final = 2.6
+"""Longer than a request waits, and too short to lose the lead."""
+
+
+async def test_late_answers_end_no_session(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    for number in range(OBJECTS):
+        await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"c{number}"))
+    async with (
+        provisioned(tmp_path) as (secured, bus),
+        replica(secured, control_plane.kubeconfig, namespace, tmp_path / "a.kubeconfig") as only,
+    ):
+        await only.watcher.until_ready(within=30.0)
+        async with witnessed(bus) as witness:
+            epochs = await metric(only, "raybus_watcher_epochs_total")
+            only.to_nats.delay = REQUEST_SECONDS / 2 + 0.2
+            for number in range(OBJECTS):
+                patch = Patch(body={"metadata": {"annotations": {"number": str(number)}}})
+                await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number}", patch)
+            await asyncio.sleep(LATE_SECONDS)
+            only.to_nats.delay = 0.0
+
+            async def is_equal() -> bool:
+                return await witnesses.listed(kube, namespace, KINDS) == witness.shown()
+
+            await eventually_true(is_equal, within=60.0, every=0.2, what="a stream that equals a list")
+            await asyncio.sleep(3.0)
+            assert await metric(only, "raybus_watcher_epochs_total") == epochs

@@ -15,6 +15,7 @@ from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
 from watcher import outbox as outboxes
 from watcher.outbox import Outbox
+from watcher.ports import Entry
 
 PLACE = Place(1, Tree.CLUSTER)
 SUBJECT = subjects.state(PLACE, "Pod", "ns", "one")
@@ -142,6 +143,54 @@ async def test_a_publish_without_an_answer_is_repeated_before_what_is_newer() ->
 
         assert stream.stored == [(SUBJECT, a_pod(1)), (SUBJECT, a_pod(2))]
         assert outbox.stored_count == len(stream.stored)
+
+
+async def test_a_marker_without_an_answer_is_counted_once_it_is_met() -> None:
+    stream, marker = FakeStateStream(), Synced(epoch="ours", version=8)
+    stream.answers_lost = 1
+    async with working(stream) as (outbox, reasons):
+        outbox.put(subjects.synced(3), marker)
+        await outbox.flush()
+
+        assert (stream.stored, outbox.stored_count, outbox.last_sequence) == ([(subjects.synced(3), marker)], 1, 1)
+        assert reasons == []
+
+
+async def test_what_is_ours_stays_so_while_the_subject_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, answers = FakeStateStream(), [errors.Unavailable("no answer")]
+    stream.answers_lost = 1
+    last = stream.last
+
+    async def sometimes(subject: str) -> Entry:
+        if answers:
+            raise answers.pop()
+        return await last(subject)
+
+    monkeypatch.setattr(stream, "last", sometimes)
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        await outbox.flush()
+
+        assert (answers, outbox.stored_count) == ([], len(stream.stored))
+
+
+async def test_what_another_writer_has_stored_meanwhile_is_not_counted_as_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = FakeStateStream()
+
+    async def overtaken(*_: object, **_more: object) -> int:
+        monkeypatch.undo()
+        stream.put(SUBJECT, a_pod(2), 7)
+        raise errors.Unavailable("no answer")
+
+    monkeypatch.setattr(stream, "publish", overtaken)
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        await outbox.flush()
+
+        assert outbox.stored_count == 0
+        assert stream.messages[SUBJECT] == a_pod(2)
 
 
 async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:

@@ -21,7 +21,7 @@ from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
-from common import conditions, errors, labels
+from common import conditions, errors, labels, untrusted
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
@@ -45,6 +45,8 @@ log = structlog.get_logger()
 GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
 """Seconds; the API server's copy of a Role lags by milliseconds."""
+LONGEST_ERROR: Final = 300
+"""Characters of an error in the log: it quotes what a tenant wrote, and a plan may fail for hundreds of pods."""
 GATHERED_FOR: Final = timedelta(seconds=1)
 """How long the progress of some pods waits for that of others."""
 PROGRESS_WRITES: Final = 5
@@ -243,8 +245,9 @@ def _failure_of(action: Action) -> str:
 
 
 def _log(executed: Executed, done: list[str], note: str) -> None:
-    if failed := [f"{each.action}: {each.error}" for each in executed.failures]:
-        log.info("plan failed in part", actions=done, note=note, failed=failed)
+    if failed := [str(each.action) for each in executed.failures]:
+        error = untrusted.clipped(str(executed.error), LONGEST_ERROR)
+        log.info("plan failed in part", actions=done, note=note, failed=failed, error=error)
     elif executed.is_cut:
         log.info("plan executed in part, its time slice is over", actions=done, note=note)
     elif done:

@@ -32,8 +32,7 @@ from raybus_cli.up import programs
 from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child, Options
 
 POLL_SECONDS: Final = 0.2
-CALM_POLL_SECONDS: Final = 5.0
-"""As often as a kubelet asks."""
+CALM_POLL_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 5.0
 """The longest silence before all are ready for the first time."""
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from bench.rig import Rig
+from bench.rig import BACKGROUND, Rig
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.kube.watch import Key, Target, Timing, Watch
@@ -123,6 +123,15 @@ async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = 
     asked_at = asyncio.get_running_loop().time()
     await rig.kube.create(RAY_CLUSTER, namespace, a_cluster(name, workers))
     return asked_at
+
+
+async def create_many(rig: Rig, count: int) -> None:
+    """Create so many RayClusters of the background load, some at once."""
+
+    async def one(index: int) -> None:
+        await create_cluster(rig, BACKGROUND, f"c{index:05d}")
+
+    await each(count, one)
 
 
 async def create_bare(rig: Rig, namespace: str, name: str) -> None:

@@ -18,9 +18,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import chart, fairness, report, scale_up
+from bench import chart, contenders, fairness, report, scale_up
 from bench.chart import Line
-from bench.contenders import Contender, Peer, Raybus
+from bench.contenders import Contender, Raybus
 from bench.fairness import Fairness
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
@@ -202,8 +202,8 @@ def _scale_up(result: Result) -> Table:
     table = Table("", "floor", *(found.name for found in last.contenders), "goal", title=title, title_justify="left")
     for row in _ROWS:
         floor = _text(row, [each.floor for each in rounds]) if row.of_floor else ""
-        contenders = zip(*(each.contenders for each in rounds), strict=True)
-        table.add_row(row.label, floor, *(_text(row, found) for found in contenders), _goal(row, result))
+        columns = zip(*(each.contenders for each in rounds), strict=True)
+        table.add_row(row.label, floor, *(_text(row, found) for found in columns), _goal(row, result))
     return table
 
 
@@ -287,10 +287,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=300, help="RayClusters to create (300)")
-    parser.add_argument(
-        "--peer", metavar="CMD", default="", help="another operator's command line; it reads KUBECONFIG"
-    )
-    parser.add_argument("--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs")
+    contenders.add_peer_options(parser)
     parser.add_argument("--idle", metavar="MINUTES", type=float, default=0.0, help="watch that long for idle writes")
     parser.add_argument(
         "--fair", action="store_true", help="measure also how long small clusters wait among many others"
@@ -306,27 +303,24 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"-n {found.n}: create at least one cluster")
     if found.rounds < 1:
         parser.error(f"--rounds {found.rounds}: measure at least once")
-    if found.peer_crds is not None and not found.peer_crds.is_dir():
-        parser.error(f"--peer-crds {found.peer_crds}: no such folder")
+    found.peer = contenders.peer_of(found, parser)
     return found
 
 
 def main() -> int:
     """Measure, print and write down; return 1 for a missed goal."""
     options = asked()
-    contenders: list[Contender] = [Raybus()]
-    if options.peer:
-        contenders.append(Peer(options.peer, options.peer_crds))
+    peers: list[Contender] = [] if options.peer is None else [options.peer]
     wanted = Wanted(
         clusters=options.n,
-        contenders=contenders,
+        contenders=[Raybus(), *peers],
         rounds=options.rounds,
         idle_minutes=options.idle,
         is_fair=options.fair,
     )
     result = report.measured(run(wanted))
     show(result)
-    report.write(result, picture(result), options.out / "clusters")
+    report.write(result, options.out / "clusters", picture=picture(result))
     return judged("clusters", goals(result))
 
 

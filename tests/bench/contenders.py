@@ -1,9 +1,10 @@
 """The contenders: raybus as `raybus up` runs it, and any other operator by its command line."""
 
+import argparse
 import os
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
@@ -12,8 +13,13 @@ import msgspec
 
 from bench import background, programs
 from bench.programs import Pids
+from bench.report import emit
 from bench.rig import ALONE, Rig
+from common.kube import resources
+from raybus_cli.up.programs import BusAccess
 from support.servers import raybus_up
+from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
+from support.servers.relayed import secured_nats
 
 PROBE: Final = "probe"
 
@@ -88,6 +94,44 @@ class Peer(msgspec.Struct, frozen=True):
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@asynccontextmanager
+async def fleet_on(
+    rig: Rig, logs: Path, *, use_fault_proxies: Callable[[str], bool] = lambda _service: False
+) -> AsyncGenerator[tuple[Fleet, int]]:
+    """Run NATS, its streams, and a fleet without a replica yet; return that and the process of NATS."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await rig.kube.create(resources.NAMESPACE, None, body)
+    async with secured_nats(rig.work / "nats") as secured:
+        bus = BusAccess(url=secured.server.url, credentials=rig.work / "nats")
+        ground = Ground(
+            access=rig.control_plane.access,
+            bus=bus,
+            work=rig.work,
+            log_dir=logs,
+            use_fault_proxies=use_fault_proxies,
+        )
+        async with streams_kept(bus, logs, emit), Fleet(ground, emit).manned() as fleet:
+            yield fleet, secured.server.pid
+
+
+def add_peer_options(parser: argparse.ArgumentParser) -> None:
+    """Let a benchmark run a peer."""
+    parser.add_argument(
+        "--peer",
+        metavar="CMD",
+        default="",
+        help="another operator's command line, run on this machine; it reads KUBECONFIG",
+    )
+    parser.add_argument("--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs")
+
+
+def peer_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Peer | None:
+    """Return the peer that was named; end with an error of the command line where its definitions are no folder."""
+    if options.peer_crds is not None and not options.peer_crds.is_dir():
+        parser.error(f"--peer-crds {options.peer_crds}: no such folder")
+    return Peer(options.peer, options.peer_crds) if options.peer else None
 
 
 def _start(command: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

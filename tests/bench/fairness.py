@@ -55,7 +55,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
         async with asyncio.TaskGroup() as group:
             small = group.create_task(_small_ones(rig, asked))
             await background.create_cluster(rig, BACKGROUND, "huge", workers=HUGE)
-            await background.each(count, lambda index: _one(rig, index))
+            await background.create_many(rig, count)
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
             small.cancel()
@@ -73,10 +73,6 @@ def _is_ready_in_the_background(cluster: Object) -> Key | None:
     """See a cluster that is ready, small ones and the probe apart."""
     key = background.is_ready(cluster)
     return key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
-
-
-async def _one(rig: Rig, index: int) -> None:
-    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:

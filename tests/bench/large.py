@@ -13,8 +13,8 @@ import asyncio
 import itertools
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ import msgspec
 import uvloop
 from rich.table import Table
 
-from bench import background, pod_network, report, scale_up
+from bench import background, contenders, pod_network, report, scale_up
 from bench.background import FirstSeen, Key, Object
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
@@ -31,11 +31,8 @@ from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from bench.scale_up import percentile
 from bench.services import a_service
 from common import errors
-from common.kube import resources
 from common.kube.resources import LEASE, RAY_SERVICE
-from raybus_cli.up.programs import BusAccess
-from support.servers.fleet import NAMESPACE, Fleet, Ground, Replica, streams_kept
-from support.servers.relayed import secured_nats
+from support.servers.fleet import NAMESPACE, Fleet, Replica
 from support.waiting import eventually
 
 WATCHER: Final = "watcher"
@@ -109,12 +106,15 @@ async def measure(count: int, logs: Path) -> Figures:
     emit(f"{count} clusters: the floor")
     floor = (await scale_up.floor(count)).wall
     emit(f"the floor took {floor:.0f} s; {count} clusters with raybus")
-    async with fresh() as rig, _raybus(rig, logs) as fleet:
+    async with fresh() as rig, contenders.fleet_on(rig, logs) as (fleet, _):
+        for service in SERVICES:
+            fleet.scale(service, 2)
+        await fleet.ready()
         async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
             await background.create_cluster(rig, ALONE, "probe", workers=1)
             await ready.count(1)
             began = asyncio.get_running_loop().time()
-            await background.each(count, lambda index: _create(rig, index))
+            await background.create_many(rig, count)
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
         emit(f"all were ready after {wall:.0f} s")
@@ -129,33 +129,9 @@ async def measure(count: int, logs: Path) -> Figures:
             )
 
 
-async def _create(rig: Rig, index: int) -> None:
-    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
-
-
 def _is_unready(cluster: Object) -> Key | None:
     is_ours = cluster.metadata.namespace == BACKGROUND
     return (BACKGROUND, cluster.metadata.name) if is_ours and background.is_ready(cluster) is None else None
-
-
-@asynccontextmanager
-async def _raybus(rig: Rig, logs: Path) -> AsyncGenerator[Fleet]:
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    await rig.kube.create(resources.NAMESPACE, None, body)
-    async with secured_nats(rig.work / "nats") as secured:
-        bus = BusAccess(url=secured.server.url, credentials=rig.work / "nats")
-        ground = Ground(
-            access=rig.control_plane.access,
-            bus=bus,
-            work=rig.work,
-            log_dir=logs,
-            use_fault_proxies=lambda _service: False,
-        )
-        async with streams_kept(bus, logs, emit), Fleet(ground, emit).manned() as fleet:
-            for service in SERVICES:
-                fleet.scale(service, 2)
-            await fleet.ready()
-            yield fleet
 
 
 class _Probes:
@@ -299,7 +275,7 @@ def main() -> int:
     logs.mkdir(parents=True, exist_ok=True)
     found = report.measured(measure(options.n, logs), loop=uvloop.new_event_loop)
     report.show(found, lambda: table(found), form=options.o)
-    report.write_figures(found, OUTPUT / "large")
+    report.write(found, OUTPUT / "large")
     return judged("large", found.goals)
 
 

@@ -195,14 +195,10 @@ async def _while_scaling_up(rig: Rig, pods: list[tuple[str, str]], clusters: int
         known = len(ready.at)
         began, clock = time.time_ns(), time.monotonic()
         changing = group.create_task(change())
-        await background.each(clusters, lambda index: _create(rig, index))
+        await background.create_many(rig, clusters)
         await ready.count(known + clusters)
         changing.cancel()
         return sent, began, time.monotonic() - clock
-
-
-async def _create(rig: Rig, index: int) -> None:
-    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
 
 
 # --- the traces --------------------------------------------------------------------------------------------------------------
@@ -317,7 +313,7 @@ def main() -> int:
     logging.configure("bench", level="WARNING")
     figures = report.measured(measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes)))
     report.show(figures, lambda: table(figures), form=asked.o, width=180)
-    report.write(figures, picture(figures), asked.out / "latency")
+    report.write(figures, asked.out / "latency", picture=picture(figures))
     return judged("latency", goals(figures))
 
 

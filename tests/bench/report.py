@@ -47,21 +47,15 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
         Console(width=width).print(table())
 
 
-def write(found: msgspec.Struct, picture: str, to: Path) -> None:
-    """Write the JSON and the picture beside each other, at a path without its ending, and print where."""
+def write(found: msgspec.Struct, to: Path, *, picture: str = "") -> None:
+    """Write the JSON and the picture, if there is one, beside each other, at a path without its ending, and print where."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    figures, drawn = to.with_suffix(".json"), to.with_suffix(".svg")
-    figures.write_bytes(_json(found))
-    drawn.write_text(picture)
-    emit(f"written: {figures}, {drawn}")
-
-
-def write_figures(found: msgspec.Struct, to: Path) -> None:
-    """Write the JSON at a path without its ending, and print where."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    figures = to.with_suffix(".json")
-    figures.write_bytes(_json(found))
-    emit(f"written: {figures}")
+    written = [to.with_suffix(".json")]
+    written[0].write_bytes(_json(found))
+    if picture:
+        written.append(to.with_suffix(".svg"))
+        written[1].write_text(picture)
+    emit(f"written: {', '.join(map(str, written))}")
 
 
 def _json(found: msgspec.Struct) -> bytes:

@@ -19,19 +19,16 @@ import msgspec
 import uvloop
 from rich.table import Table
 
-from bench import background, chart, programs, report
+from bench import background, chart, contenders, programs, report
 from bench.chart import Line
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
 from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from common import labels
-from common.kube import resources
 from common.kube.resources import LEASE
 from common.runtime import ownership
-from raybus_cli.up.programs import BusAccess
 from support.servers.fault_proxy import Fate
-from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
-from support.servers.relayed import secured_nats
+from support.servers.fleet import NAMESPACE
 from support.waiting import eventually_true
 
 WATCHER: Final = "watcher"
@@ -66,14 +63,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """All that one call has measured."""
 
     latency_ms: int
+    ratios: dict[int, float]
+    """Clusters per second of so many replicas, by those of one."""
     is_cpu_bound: bool
     figures: list[Figures]
-
-    @property
-    def ratios(self) -> dict[int, float]:
-        """Return the clusters per second of so many replicas, by those of the one."""
-        one, *many = self.figures
-        return {each.replicas: round(each.per_second / one.per_second, 2) for each in many}
 
     @property
     def goals(self) -> list[Goal]:
@@ -99,14 +92,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, latency_ms: int, logs: Path) -> Result:
-    """Measure one replica, then four, each on a control plane of its own."""
+    """Measure one replica, then more, each on a control plane of its own."""
     figures: list[Figures] = []
     for replicas in (1, *GOALS):
         emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
         figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
         emit(f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second")
     is_bound = any(each.machine_percent > BUSY for each in figures)
-    return Result(latency_ms=latency_ms, is_cpu_bound=is_bound, figures=figures)
+    one, *many = figures
+    ratios = {each.replicas: round(each.per_second / one.per_second, 2) for each in many}
+    return Result(latency_ms=latency_ms, ratios=ratios, is_cpu_bound=is_bound, figures=figures)
 
 
 async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Figures:
@@ -116,7 +111,7 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
             await ready.count(1)
             cpu, machine = programs.cpu_seconds(pids), programs.Machine()
             began = asyncio.get_running_loop().time()
-            await background.each(count, lambda index: _create(rig, index))
+            await background.create_many(rig, count)
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
             percent = machine.percent
@@ -132,31 +127,17 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
         )
 
 
-async def _create(rig: Rig, index: int) -> None:
-    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
-
-
 @asynccontextmanager
 async def _raybus(rig: Rig, replicas: int, latency: float, logs: Path) -> AsyncGenerator[Sequence[int]]:
     """Run a watcher and so many replicas of cluster-reconciler; return which processes those and NATS are."""
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    await rig.kube.create(resources.NAMESPACE, None, body)
-    async with secured_nats(rig.work / "nats") as secured:
-        bus = BusAccess(url=secured.server.url, credentials=rig.work / "nats")
-        ground = Ground(
-            access=rig.control_plane.access,
-            bus=bus,
-            work=rig.work,
-            log_dir=logs,
-            use_fault_proxies=lambda service: service != WATCHER,
-        )
-        async with streams_kept(bus, logs, emit), Fleet(ground, emit).manned() as fleet:
-            fleet.scale(WATCHER, 1)
-            fleet.scale(RECONCILER, replicas)
-            fleet.judge(RECONCILER, lambda _asked: Fate(delay=latency))
-            await fleet.ready()
-            await eventually_true(lambda: _is_shared(rig, replicas), what=f"{replicas} replicas that share the work")
-            yield [secured.server.pid, *(replica.pid for replica in fleet.all())]
+    fleet_of_raybus = contenders.fleet_on(rig, logs, use_fault_proxies=lambda service: service != WATCHER)
+    async with fleet_of_raybus as (fleet, nats):
+        fleet.scale(WATCHER, 1)
+        fleet.scale(RECONCILER, replicas)
+        fleet.judge(RECONCILER, lambda _asked: Fate(delay=latency))
+        await fleet.ready()
+        await eventually_true(lambda: _is_shared(rig, replicas), what=f"{replicas} replicas that share the work")
+        yield [nats, *(replica.pid for replica in fleet.all())]
 
 
 class _Lease(msgspec.Struct, frozen=True):
@@ -223,7 +204,7 @@ def main() -> int:
     logs.mkdir(parents=True, exist_ok=True)
     found = report.measured(measure(options.n, options.latency, logs), loop=uvloop.new_event_loop)
     report.show(found, lambda: table(found), form=options.o)
-    report.write(found, picture(found), options.out / "scale-out")
+    report.write(found, options.out / "scale-out", picture=picture(found))
     if found.is_cpu_bound:
         emit(f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about sharding")
     return judged("scale-out", found.goals)

@@ -11,8 +11,7 @@ fast as the first, and no more than the peer in total, 0.9 times the peer for bl
 import argparse
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -20,13 +19,12 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from bench import report
+from bench import contenders, report
 from bench.contenders import Peer
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
-from common.kube.client import KubeClient
 from e2e import upgrade_status
-from e2e.conftest import Rig
+from e2e.conftest import Rig, connected
 from e2e.greeter import BlueGreen, Greeter, Options
 from raybus_cli.demo.cluster_state import Kubectl
 from raybus_cli.demo.scenario import DemoOptions, Scenario
@@ -115,9 +113,10 @@ def _total(upgrades: Sequence[Upgrade]) -> float:
 async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None) -> Result:
     """Measure raybus, then the peer on the same cluster, where raybus is scaled to nothing."""
     kubectl = Kubectl(binary=kubectl_path, kubeconfig=kubeconfig)
-    async with _connected(kubectl) as rig:
+    async with connected(kubectl, user_agent="bench") as kube:
+        rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
         options = DemoOptions(manifests=ROOT / "deploy", least_requests=0)
-        await Scenario(options, kubectl, rig.kube, View()).install()
+        await Scenario(options, kubectl, kube, View()).install()
         found = [await _measured("raybus", rig, rounds)]
         if peer is not None:
             await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
@@ -130,15 +129,6 @@ async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer 
             with peer.running(kubeconfig, log):
                 found.append(await _measured(peer.name, rig, rounds))
     return Result(contenders=found)
-
-
-@asynccontextmanager
-async def _connected(kubectl: Kubectl) -> AsyncGenerator[Rig]:
-    kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="bench")
-    try:
-        yield Rig(kubectl=kubectl, kube=kube, has_gateway=True)
-    finally:
-        await kube.close()
 
 
 async def _measured(name: str, rig: Rig, rounds: int) -> Contender:
@@ -209,19 +199,12 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", metavar="N", type=int, default=3, help="upgrades of each kind (3)")
-    parser.add_argument(
-        "--peer",
-        metavar="CMD",
-        default="",
-        help="another operator's command line, run on this machine; it reads KUBECONFIG",
-    )
-    parser.add_argument("--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs")
+    contenders.add_peer_options(parser)
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
     found = parser.parse_args(arguments)
     if found.rounds < 1:
         parser.error(f"--rounds {found.rounds}: upgrade at least once")
-    if found.peer_crds is not None and not found.peer_crds.is_dir():
-        parser.error(f"--peer-crds {found.peer_crds}: no such folder")
+    found.peer = contenders.peer_of(found, parser)
     return found
 
 
@@ -229,11 +212,10 @@ def main() -> int:
     """Measure, print and write down; 1 when a goal was missed."""
     options = asked()
     report.keep_stdout_clean()
-    peer = Peer(options.peer, options.peer_crds) if options.peer else None
     with node.running("bench") as known:
-        found = report.measured(measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, peer))
+        found = report.measured(measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, options.peer))
     report.show(found, lambda: table(found), form=options.o)
-    report.write_figures(found, OUTPUT / "upgrades")
+    report.write(found, OUTPUT / "upgrades")
     return judged("upgrades", found.goals)
 
 

@@ -64,7 +64,7 @@ def known() -> Generator[Record]:
 async def rig(known: Record) -> AsyncGenerator[Rig]:
     """Install raybus once and wait until it is ready."""
     kubectl = Kubectl(binary=known.binaries["kubectl"], kubeconfig=known.kubeconfig)
-    async with _connected(kubectl) as kube:
+    async with connected(kubectl, user_agent="e2e") as kube:
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=known.gateway)
         async with asyncio.timeout(300):
             await rig.scenario().install()
@@ -73,8 +73,9 @@ async def rig(known: Record) -> AsyncGenerator[Rig]:
 
 
 @asynccontextmanager
-async def _connected(kubectl: Kubectl) -> AsyncGenerator[KubeClient]:
-    kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="e2e")
+async def connected(kubectl: Kubectl, *, user_agent: str) -> AsyncGenerator[KubeClient]:
+    """Return a client of the cluster for the length of a block."""
+    kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent=user_agent)
     try:
         yield kube
     finally:

@@ -1,5 +1,6 @@
 """A watcher with a wire of its own to NATS, and another one to the API server."""
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,12 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     watcher: Watcher
     to_nats: Wire
     to_api: Wire
+
+    async def metric(self, name: str, labels: str = "") -> float:
+        """Return the largest sample of a metric with some text in its labels."""
+        _, text = await self.watcher.get("/metrics")
+        samples = re.findall(rf"^{name}({{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+        return max((float(value) for found, value in samples if labels in found), default=0.0)
 
     async def leads(self, kube: KubeClient, namespace: str) -> bool:
         try:

@@ -70,11 +70,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     async def agree(self) -> None:
         """Wait until the stream holds what a list holds; nothing ever went back."""
-
-        async def is_equal() -> bool:
-            return await witnesses.listed(self.kube, self.namespace, KINDS) == self.witness.shown()
-
-        await eventually_true(is_equal, within=TIMEOUT, every=0.2, what="a stream that equals a list")
+        await witnesses.agree(self.witness, self.kube, self.namespace, KINDS, within=TIMEOUT)
         assert self.witness.regressions == []
 
 

@@ -10,13 +10,11 @@ from common.bus.session import REQUEST_SECONDS
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from integration.watcher.replicas import KINDS, replica
-from integration.watcher.test_slow_nats import metric
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.servers import witness as witnesses
 from support.servers.relayed import provisioned
 from support.servers.witness import witnessed
-from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -36,17 +34,13 @@ async def test_late_answers_end_no_session(
     ):
         await only.watcher.until_ready(within=30.0)
         async with witnessed(bus) as witness:
-            epochs = await metric(only, "raybus_watcher_epochs_total")
+            epochs = await only.metric("raybus_watcher_epochs_total")
             only.to_nats.delay = REQUEST_SECONDS / 2 + 0.2
             for number in range(OBJECTS):
                 patch = Patch(body={"metadata": {"annotations": {"number": str(number)}}})
                 await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number}", patch)
             await asyncio.sleep(LATE_SECONDS)
             only.to_nats.delay = 0.0
-
-            async def is_equal() -> bool:
-                return await witnesses.listed(kube, namespace, KINDS) == witness.shown()
-
-            await eventually_true(is_equal, within=60.0, every=0.2, what="a stream that equals a list")
+            await witnesses.agree(witness, kube, namespace, KINDS)
             await asyncio.sleep(3.0)
-            assert await metric(only, "raybus_watcher_epochs_total") == epochs
+            assert await only.metric("raybus_watcher_epochs_total") == epochs

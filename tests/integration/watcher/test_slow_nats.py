@@ -1,7 +1,6 @@
 """NATS is slow while thousands of changes come in: the outbox holds one state per object, and the watches are read all the time."""
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,6 @@ from support.builders.manifests import a_ray_cluster
 from support.servers import witness as witnesses
 from support.servers.relayed import provisioned
 from support.servers.witness import witnessed
-from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -28,15 +26,8 @@ LONGEST_SILENCE_SECONDS: Final = 10.0
 LARGEST_GROWTH_MIB: Final = 40.0
 
 
-async def metric(each: Replica, name: str, labels: str = "") -> float:
-    """Return the largest sample of a metric with some text in its labels."""
-    _, text = await each.watcher.get("/metrics")
-    samples = re.findall(rf"^{name}({{[^}}]*}})? (\S+)$", text, re.MULTILINE)
-    return max((float(value) for found, value in samples if labels in found), default=0.0)
-
-
 async def resident_mib(each: Replica) -> float:
-    return await metric(each, "process_resident_memory_bytes") / 2**20
+    return await each.metric("process_resident_memory_bytes") / 2**20
 
 
 async def change_all(kube: KubeClient, namespace: str) -> None:
@@ -63,22 +54,18 @@ async def test_only_the_newest_state_of_each_object_waits(
         await only.watcher.until_ready(within=30.0)
         async with witnessed(bus) as witness:
             before, most_waiting, silence = await resident_mib(only), 0.0, 0.0
-            stored = await metric(only, "raybus_watcher_published_total", "RayCluster")
+            stored = await only.metric("raybus_watcher_published_total", "RayCluster")
             only.to_nats.delay = SLOW_SECONDS
             async with asyncio.TaskGroup() as group:
                 changing = group.create_task(change_all(kube, namespace))
                 while not changing.done():
                     await asyncio.wait((changing,), timeout=0.5)
-                    most_waiting = max(most_waiting, await metric(only, "raybus_watcher_pending"))
-                    silence = max(silence, await metric(only, "raybus_watch_silence_seconds", "rayclusters"))
+                    most_waiting = max(most_waiting, await only.metric("raybus_watcher_pending"))
+                    silence = max(silence, await only.metric("raybus_watch_silence_seconds", "rayclusters"))
             growth = await resident_mib(only) - before
             only.to_nats.delay = 0.0
-
-            async def is_equal() -> bool:
-                return await witnesses.listed(kube, namespace, KINDS) == witness.shown()
-
-            await eventually_true(is_equal, within=60.0, every=0.2, what="a stream that equals a list")
-            published = await metric(only, "raybus_watcher_published_total", "RayCluster") - stored
+            await witnesses.agree(witness, kube, namespace, KINDS)
+            published = await only.metric("raybus_watcher_published_total", "RayCluster") - stored
             reported = f"{published:.0f} messages, at most {most_waiting:.0f} waited, {growth:.1f} MiB more"
             print(f"\n{CHANGES} changes: {reported}")  # noqa: T201  (the figure of this test)
             assert published < CHANGES / 2

@@ -17,6 +17,7 @@ from common.bus.nats import Bus, Stored
 from common.bus.sharding import PARTITIONS
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
+from support.waiting import eventually_true
 
 Shown = frozenset[tuple[str, str, str]]
 """Kind, name and version of objects."""
@@ -94,6 +95,17 @@ async def _read(bus: Bus, witness: Witness, begun: asyncio.Event) -> None:
                 witness.interruptions.append(await reading.until_broken())
         except errors.Retryable as problem:
             witness.interruptions.append(str(problem))
+
+
+async def agree(
+    witness: Witness, kube: KubeClient, namespace: str, resources: dict[Resource, str], *, within: float = 60.0
+) -> None:
+    """Wait until the stream holds what a list holds."""
+
+    async def is_equal() -> bool:
+        return await listed(kube, namespace, resources) == witness.shown()
+
+    await eventually_true(is_equal, within=within, every=0.2, what="a stream that equals a list")
 
 
 async def listed(kube: KubeClient, namespace: str, resources: dict[Resource, str]) -> Shown:

@@ -4,6 +4,10 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := $(VENV)/bin
+# The system's Python comes first: it is what the images run, and Debian compiles it with profile-guided optimisation (a quarter faster than
+# one that pyenv compiled with its defaults). PYTHON=/path/to/python3 takes another.
+USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach each,/usr/bin/python3 python3,$(shell $(each) -c '$(USABLE)' 2>/dev/null && echo $(each))))
 PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
 BENCHMARKS := start clusters services latency scale-out upgrades large
 # Bytecode is kept: a service starts in 0.7 s and not in 3 s, and the tests start dozens.
@@ -18,9 +22,9 @@ help: ## show this list
 setup: $(VENV)/.ready ## make the virtual environment with every tool and package
 
 $(VENV)/.ready: requirements.lock requirements-build.lock $(addsuffix /pyproject.toml,$(PACKAGES))
-	command -v python3 >/dev/null || { echo "python3 (3.11 or newer) is needed: install it, then run make again"; exit 1; }
+	test -n '$(PYTHON)' || { echo "python3 (3.11 or newer, with its venv module) is needed: install it, then run make again"; exit 1; }
 	echo "setting up $(VENV) (about 20 s)"
-	test -x $(PY) || python3 -m venv $(VENV)
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
 	$(RUN)/uv pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements.lock
 	$(RUN)/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))

@@ -1,6 +1,7 @@
 """Every verb as it is typed: at 60, 80 and 160 columns, in a pipe, without colours, and in each form of `-o`, validated by its schema."""
 
 import json
+import platform
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -277,8 +278,8 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
     for verb in ("replace", "patch"):
         monkeypatch.setattr(reader, verb, partial(_answer, goal))
-    known = partial(version.Version, version="0.1.0", python="3.11.0", platform="linux")
-    monkeypatch.setattr(version, "Version", known)
+    monkeypatch.setattr(version, "VERSION", "0.1.0")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.11.0")
     monkeypatch.chdir(tmp_path)
     Path("demo.yaml").write_text(BAD_MANIFEST)
     careless = a_policy("careless", {**CAREFUL, "bake": "soon", "gates": [{"metric": "errorRate", "max": "1 %"}]})

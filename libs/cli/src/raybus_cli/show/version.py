@@ -15,9 +15,9 @@ from raybus_cli.printing import Output, VersionOption
 class Version(msgspec.Struct, frozen=True):
     """The version of raybus, and of what it runs on."""
 
-    version: str = VERSION
-    python: str = platform.python_version()
-    platform: str = sys.platform
+    version: str
+    python: str
+    platform: str
 
 
 def version(
@@ -30,7 +30,7 @@ def version(
     $ raybus version --short
     $ raybus version -o json
     """
-    found = Version()
+    found = Version(VERSION, platform.python_version(), sys.platform)
     if output is not Output.TEXT:
         printing.data(found, output)
     else:

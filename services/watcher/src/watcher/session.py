@@ -5,6 +5,7 @@ must move that the stream does not hold. The next session begins at once the fir
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from common import errors
 from common.bus import forms, sharding
 from common.bus.feed import Synced
 from common.kube.client import KubeClient
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.kube.watch import Target, Timing, Watch
 from watcher import metrics, published
 from watcher.outbox import IN_FLIGHT, Outbox
@@ -32,6 +34,10 @@ HEALTHY_SECONDS: Final = 10.0
 """A session that lasted this long earns the next one an immediate start."""
 RENEW_SECONDS: Final = 10.0
 """How often a sync marker confirms to readers that the stream holds the state of the API server."""
+FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE})
+"""What users create is listed before all else, so that a new cluster does not wait for the list of 100,000 pods…"""
+FIRST_SECONDS: Final = 5.0
+"""… for as long at most."""
 STUCK_SECONDS: Final = 180.0
 """A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
 
@@ -109,7 +115,8 @@ class Sessions:
             for number, target in enumerate(self._targets)
         ]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(watch.run()) for watch in self._watches]
+            first = [watch for watch in self._watches if watch.target.resource in FIRST]
+            tasks = [group.create_task(run_in_turn(watch, first)) for watch in self._watches]
             tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(relay.move()))
             tasks.append(group.create_task(_end_with(partial(self._guard, identity, outbox), end_session)))
@@ -183,6 +190,16 @@ class Sessions:
                 return f"the state stream fell back from {newest} to {found.last_sequence}"
             if found.last_sequence > identity.last_sequence + outbox.stored_count + outbox.in_flight:
                 return "somebody else has written to the state stream: a watcher before us, or of another cluster"
+
+
+async def run_in_turn(watch: Watch, first: Sequence[Watch]) -> None:
+    """Run a watch; one that is not among the first ones begins when these have listed, or take too long."""
+    if watch not in first:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                for each in first:
+                    await each.known.wait()
+    await watch.run()
 
 
 async def _end_with(reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,6 +24,8 @@ from support.fakes.kube import FakeKube
 pytestmark = pytest.mark.looptime
 
 NAMESPACE = "raybus"
+LOAD_SECONDS = 1 / 4000
+"""To load an object."""
 
 
 def time() -> float:
@@ -81,9 +83,22 @@ class Workers(PartitionFeeds):
         self.worked: set[int] = set()
         self.busy: set[int] = set()
         self.seconds_to_end = 0.2
+        self.objects = 1
+        """Objects in each partition."""
+        self._loaded_at: dict[int, float] = {}
+
+    @property
+    def served(self) -> set[int]:
+        """The partitions of which the state is loaded."""
+        return {each for each in self.worked if self._loaded_at[each] <= time()}
 
     def acquire(self, partitions: Set[int]) -> None:
         self.worked |= partitions
+        loaded_at = max(time(), *self._loaded_at.values(), 0.0) + len(partitions) * self.objects * LOAD_SECONDS
+        self._loaded_at |= dict.fromkeys(partitions, loaded_at)
+
+    def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
+        return dict.fromkeys(partitions, self.objects)
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         return frozenset(partitions & self.busy)
@@ -234,6 +249,15 @@ class Fleet:
             await asyncio.sleep(0.01)
         return time() - began
 
+    async def longest_gap(self, seconds: float) -> float:
+        """Return for how long a partition was served by no replica, at most, within some seconds."""
+        served_at, longest, end = dict.fromkeys(ALL, time()), 0.0, time() + seconds
+        while time() < end:
+            served_at |= dict.fromkeys((each for replica in self.replicas for each in replica.workers.served), time())
+            longest = max(longest, time() - min(served_at.values()))
+            await asyncio.sleep(0.01)
+        return longest
+
     async def _watch(self) -> None:
         """Fail as soon as two replicas that may write work on the same partition."""
         while True:
@@ -318,6 +342,45 @@ async def test_what_has_no_running_reconcile_is_handed_over_without_waiting_for_
         await asyncio.sleep(0.15)
         assert heir.workers.worked == ALL - busy
         await draining
+        await asyncio.sleep(0.1)
+        assert heir.workers.worked == ALL
+
+
+async def test_partitions_with_many_objects_move_a_few_at_a_time() -> None:
+    async with a_fleet() as fleet:
+        first = fleet.add("a")
+        await fleet.rest(within=1)
+        first.workers.objects = 550
+        second = fleet.add("b")
+        second.workers.objects = 550
+        assert await fleet.longest_gap(10) < 1.0  # all at once are 4.4 s
+        await fleet.rest(within=1)
+        ending = fleet.group.create_task(first.end())
+        assert await fleet.longest_gap(10) < 1.0
+        await ending
+        await fleet.rest(within=1)
+
+
+async def test_the_only_member_ends_at_once_however_many_objects_it_has() -> None:
+    async with a_fleet() as fleet:
+        only = fleet.add("a")
+        only.workers.objects = 550
+        await fleet.rest(within=1)
+        began = time()
+        await only.end()
+        assert time() - began < 0.2
+
+
+async def test_a_member_that_ends_keeps_its_lease_until_the_last_part_has_moved() -> None:
+    async with a_fleet() as fleet:
+        ending, heir = fleet.add("a"), fleet.add("b")
+        await fleet.rest(within=10)
+        ending.workers.objects = heir.workers.objects = 100_000
+        draining = fleet.group.create_task(ending.end())
+        while not draining.done():
+            assert len(ending.workers.worked | heir.workers.worked) > 48
+            assert ending.fence.is_open
+            await asyncio.sleep(0.1)
         await asyncio.sleep(0.1)
         assert heir.workers.worked == ALL
 

@@ -97,6 +97,24 @@ def test_what_a_lease_names(text: str, partitions: frozenset[int] | None) -> Non
     assert partitions is None or parse(spell(partitions)) == partitions
 
 
+def test_what_a_successor_loads_in_a_moment_moves_together() -> None:
+    (whole,) = ownership.parts(dict.fromkeys(ALL, 10))
+    assert (whole.partitions, whole.seconds) == (ALL, 640 / ownership.LOADED_PER_SECOND)
+    assert ownership.parts({}) == []
+    assert [each.partitions for each in ownership.parts({3: 999, 5: 2, 9: 1})] == [{3, 5}, {9}]
+
+
+@given(st.dictionaries(st.integers(0, PARTITIONS - 1), st.integers(0, 3000)))
+@settings(max_examples=100, deadline=None)
+def test_parts_are_whole_disjoint_small_and_few(sizes: dict[int, int]) -> None:
+    parts = ownership.parts(sizes)
+    assert sorted(each for part in parts for each in part.partitions) == sorted(sizes)
+    assert len(parts) <= ownership.MOST_PARTS + 1
+    moment = ownership.PART_SECONDS + max(sizes.values(), default=0) / ownership.LOADED_PER_SECOND
+    bound = max(moment, (sum(sizes.values()) / ownership.MOST_PARTS + 3000) / ownership.LOADED_PER_SECOND)
+    assert all(part.seconds <= bound for part in parts)
+
+
 def test_everything_is_held_when_the_living_hold_it() -> None:
     assert ownership.is_everything_held(FIRST, seen(a_lease("b", REST)))
     assert not ownership.is_everything_held(FIRST, seen(a_lease("b", REST), age=99.0))

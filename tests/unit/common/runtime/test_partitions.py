@@ -58,6 +58,7 @@ class Shell:
         self.reconciles: list[str] = []
         self.cut: list[str] = []
         self.seconds = 0.0
+        self.again: timedelta | None = None
 
     async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
         self.reconciles.append(key.name)
@@ -66,7 +67,7 @@ class Shell:
         except asyncio.CancelledError:
             self.cut.append(key.name)
             raise
-        return None
+        return None if self.again is None else now + self.again
 
     async def _report(self, about: ObjectMeta, why: str) -> None:
         if self.report_fails_by:
@@ -121,6 +122,102 @@ async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
     await shell.run(script)
     assert shell.names(RayCluster) == {"b"}
     assert shell.reconciles == ["a", "b", "a"]
+
+
+class Reload(Shell):
+    """Three clusters, each with a pod, at rest; then their partition is loaded again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listener = self.controller.hold(1)
+        self.load(10)
+
+    def load(self, version: int, *, without: str = "", newer: str = "") -> None:
+        self.show(without=without, newer=newer)
+        self.listener.synced(version)
+
+    def show(self, *, without: str = "", newer: str = "") -> None:
+        for name in "abc":
+            self.listener.changed("RayCluster", a_cluster(name), trace="")
+            if name != without:
+                self.listener.changed("Pod", a_pod(name, version=2 if name == newer else 1), trace="")
+
+
+async def test_a_reload_has_only_those_reconciled_that_it_changes() -> None:
+    shell = Reload()
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        shell.reconciles.clear()
+        shell.listener.loading("a new epoch")
+        shell.load(20)
+        await asyncio.sleep(1)
+        assert shell.reconciles == []
+        shell.listener.loading("a new epoch")
+        shell.load(30, newer="b")
+        await asyncio.sleep(1)
+        assert shell.reconciles == ["b"]
+        shell.listener.loading("a new epoch")
+        shell.load(40, newer="b", without="c")
+
+    await shell.run(script)
+    assert shell.reconciles == ["b", "c"]
+
+
+@pytest.mark.parametrize("is_due", [pytest.param(True, id="due"), pytest.param(False, id="enqueued")])
+async def test_what_is_due_or_enqueued_during_a_reload_is_reconciled_after_it(*, is_due: bool) -> None:
+    shell = Reload()
+    shell.again = timedelta(seconds=2) if is_due else None
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        shell.reconciles.clear()
+        shell.again = None
+        shell.listener.loading("the watcher is silent")
+        if not is_due:
+            shell.controller.enqueue(Key(NS, "b"))
+        await asyncio.sleep(3)
+        shell.listener.loading("the watcher is back")
+        assert shell.reconciles == []
+        shell.load(20)
+
+    await shell.run(script)
+    assert sorted(shell.reconciles) == (["a", "b", "c"] if is_due else ["b"])
+
+
+async def test_what_two_loads_in_a_row_change_is_reconciled() -> None:
+    shell = Reload()
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        shell.reconciles.clear()
+        shell.listener.loading("a new epoch")
+        shell.show(newer="a")
+        shell.listener.loading("its consumer broke")
+        shell.load(20, newer="a")
+
+    await shell.run(script)
+    assert shell.reconciles == ["a"]
+
+
+async def test_after_a_restore_and_a_move_all_is_reconciled() -> None:
+    shell = Reload()
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        shell.reconciles.clear()
+        shell.listener.loading("restored from a backup")
+        shell.listener.rewound()
+        shell.load(5)
+        await asyncio.sleep(1)
+        assert sorted(shell.reconciles) == ["a", "b", "c"]
+        shell.reconciles.clear()
+        await shell.controller.release({1})
+        shell.listener = shell.controller.hold(1)
+        shell.load(6)
+
+    await shell.run(script)
+    assert sorted(shell.reconciles) == ["a", "b", "c"]
 
 
 async def test_a_released_partition_drops_its_objects_and_keys() -> None:

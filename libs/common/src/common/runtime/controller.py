@@ -167,8 +167,8 @@ class Controller:
         """Return what reconciles a key that was taken; None if nothing may now."""
         if self.informer.may_reconcile(key):
             return reconcile
+        self.informer.defer(key)
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
-            # Once the state of its partition is complete, every key is enqueued.
             try:
                 if self._report_quarantine is not None and (held := self.informer.quarantine.of(key)) is not None:
                     root = self.informer.root(key)

@@ -91,6 +91,12 @@ class Informer:
         partition = self.followed.get(self.partition_of.get(key, -1))
         return partition is not None and partition.is_synced and self.quarantine.of(key) is None
 
+    def defer(self, key: Key) -> None:
+        """Enqueue a key that may not be reconciled once the state of its partition is complete."""
+        partition = self.followed.get(self.partition_of.get(key, -1))
+        if partition is not None:
+            partition.defer(key)
+
     def silent_since(self, key: Key) -> float | None:
         """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock; None while it does."""
         partition = self.followed.get(self.partition_of.get(key, -1))
@@ -132,16 +138,19 @@ class _Partition:
         """
         self._loaded: set[caches.Key] | None = set()
         """Objects of the running load; None when no load runs."""
+        self._due: dict[Key, None] | None = None
+        """The keys to reconcile once the load is complete: those that it, or their time, concerns; None: every one, as after the first load."""
 
     def loading(self, why: str) -> None:
         if not self.is_held:
             return
         if self.is_synced:
             self.silent_since = asyncio.get_running_loop().time()
+            self._due = {}
         self.is_synced = False
         self._loaded = set()
         informer = self._informer
-        informer.quarantine.release({self._number})
+        self._enqueue(informer.quarantine.release({self._number}))
         if informer.was_synced or len(informer.followed) == 1:
             log.info("state is loading", why=why, partitions=informer.loading)
         informer.was_synced = False
@@ -174,8 +183,8 @@ class _Partition:
             keys = [*self._keys_of(obj, trace), *keys]
         elif view is informer.watched.root and cache.partition_of(view, namespace, name) == self._number:
             informer.partition_of[own] = self._number
-        for key in keys if self.is_synced else ():
-            informer.queue.add(key, is_new=is_new and has_changed and key == own)
+        for key in keys:
+            self._enqueue([key], is_new=is_new and has_changed and key == own)
         if self._loaded is not None:
             self._loaded.add((view, namespace, name))
 
@@ -227,13 +236,14 @@ class _Partition:
             informer.partition_of[Key(namespace, name)] = to
 
     def synced(self, version: int) -> None:
-        """Drop what a load did not bring, and enqueue every key of the partition once."""
+        """Drop what a load did not bring, and enqueue each key that it concerns once; after the first load all of the partition."""
         if not self.is_held:
             return
         loaded, self._loaded, self.is_synced, self.silent_since = self._loaded or set[caches.Key](), None, True, None
         informer = self._informer
         gone = informer.cache.keep_only(loaded, informer.objects_of({self._number}), listed_at=version)
-        for each in (*gone, *informer.cache.objects_of(self._number)):
+        self._enqueue(self._due or ())
+        for each in (*gone, *(informer.cache.objects_of(self._number) if self._due is None else ())):
             self._enqueue(self._keys_of(each, ""))
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
@@ -244,10 +254,17 @@ class _Partition:
         """Return the view of a kind; None for one that is not read."""
         return self._informer.watched.kinds.get(kind) if self.is_held else None
 
-    def _enqueue(self, keys: Iterable[Key]) -> None:
-        if self.is_synced:
-            for key in keys:
-                self._informer.queue.add(key)
+    def defer(self, key: Key) -> None:
+        """Enqueue a key when the running load is complete."""
+        if not self.is_synced and self._due is not None:
+            self._due[key] = None
+
+    def _enqueue(self, keys: Iterable[Key], *, is_new: bool = False) -> None:
+        for key in keys:
+            if self.is_synced:
+                self._informer.queue.add(key, is_new=is_new)
+            else:
+                self.defer(key)
 
     def _keys_of(self, obj: Object, trace: str) -> list[Key]:
         """Return the keys that an object's change concerns, and remember that they belong to this partition."""

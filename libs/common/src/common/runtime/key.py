@@ -84,10 +84,10 @@ class Quarantine:
                 del self._waits_for[key]
         return held.keys
 
-    def release(self, partitions: Set[int]) -> None:
-        """Let all objects of some partitions out."""
-        for named in [named for named, held in self._held.items() if held.partition in partitions]:
-            self.pop(named)
+    def release(self, partitions: Set[int]) -> list[Key]:
+        """Let all objects of some partitions out; return the keys that waited for them."""
+        released = [named for named, held in self._held.items() if held.partition in partitions]
+        return [key for named in released for key in self.pop(named)]
 
     def of(self, key: Key) -> Held | None:
         """Return an object for which a key waits."""

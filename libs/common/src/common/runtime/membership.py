@@ -8,7 +8,7 @@ after each renewal, and not at all once our Lease is deleted.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 import structlog
 
@@ -20,7 +20,7 @@ from common.observability import metrics
 from common.runtime import ownership
 from common.runtime.controller import Controller
 from common.runtime.fence import Fence
-from common.runtime.ownership import LeaseObservation, ReplicaLease
+from common.runtime.ownership import LeaseObservation, Part, ReplicaLease
 from common.runtime.replica_leases import ReplicaLeases
 
 log = structlog.get_logger()
@@ -34,8 +34,10 @@ A quarter of the second in which a hand-over has to be complete: on a busy node 
 """
 RETRY_SECONDS = 0.3
 LISTEN_AGAIN_SECONDS = 1.0
-LEAVE_SECONDS = 3.0
-"""Seconds to hand all over at the end, if the API server is slow."""
+LONGEST_PART_SECONDS = 0.3
+"""Seconds between two parts of what a replica hands over at its end, which is bounded."""
+LEAVE_SECONDS = 6.0
+"""Seconds to hand all over at the end, if there is much of it or the API server is slow."""
 
 
 class PartitionFeeds:
@@ -51,6 +53,10 @@ class PartitionFeeds:
         """Begin to follow some partitions."""
         for each in sorted(partitions):
             self._following[each] = self._group.create_task(self._feed.follow(each, self._controller.hold(each)))
+
+    def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
+        """Count the objects of some partitions."""
+        return {each: len(self._controller.informer.cache.objects_of(each)) for each in partitions}
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those with a running reconcile."""
@@ -132,6 +138,8 @@ class Membership:
         """Partitions that we held at the last list although another Lease named them, which happens only where one was edited by hand.
         A replica that has just claimed a partition of ours sees that at once and takes it back, so two lists must agree."""
         self._renewed_at = float("-inf")
+        self._next_part_at: float | None = None
+        """When to hand over more of what others should have; None when nothing is left of it."""
         self._problem: str | None = "the Leases are not yet read"
         metrics.LEASE_AGE.labels(leases.name).set_function(self._age)
 
@@ -154,6 +162,7 @@ class Membership:
                 until_renewal = ownership.RENEW_SECONDS - self._age()
                 remaining = [each.remaining for each in self._others.values()]
                 pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
+                pause = pause if self._next_part_at is None else min(pause, self._next_part_at - self._now())
             except errors.RaybusError as refused:
                 problem = f"the Leases of the replicas cannot be kept: {refused}"
                 if problem != self._problem:
@@ -162,15 +171,18 @@ class Membership:
             await self._hints.wait(pause)
 
     async def leave(self) -> None:
-        """Hand all over, so that others continue at once; after a failure they wait for the end of our Lease."""
+        """Hand all over in parts, so that others continue at once; after a failure they wait for the end of our Lease.
+
+        What has not moved yet is reconciled here meanwhile.
+        """
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                busy = self._feeds.stop(self._held)
-                if idle := self._held - busy:
-                    await self._release(idle, grace_seconds=0.0)
-                if busy:
-                    await self._keep_only(busy)
-                    await self._release(busy, grace_seconds=RECONCILE_GRACE_SECONDS)
+                others = (each for each in self._others.values() if each.remaining > 0 and each.lease.takes_part)
+                parts = ownership.parts(self._feeds.sizes(self._held)) if any(others) else [Part(self._held, 0.0)]
+                for part in parts:
+                    await self._hand_over(part.partitions, takes_part=False)
+                    if self._held:
+                        await asyncio.sleep(min(part.seconds, LONGEST_PART_SECONDS))
                 if self._mine is not None:
                     await self._leases.delete(self._leases.name, uid=self._mine.uid)
                 await self._hints.send()
@@ -203,8 +215,12 @@ class Membership:
             await self._hand_over(lasting)
         takes_part = self._is_able()
         change = ownership.decide(self._leases.identity, self._held, self._others, takes_part=takes_part)
-        if change.release:
-            await self._hand_over(change.release)
+        if not change.release:
+            self._next_part_at = None
+        elif self._next_part_at is None or self._now() >= self._next_part_at:
+            part = ownership.parts(self._feeds.sizes(change.release))[0]
+            await self._hand_over(part.partitions)
+            self._next_part_at = self._now() + part.seconds
         if change.acquire:
             await self._acquire(change.acquire)
         written = self._mine and (self._mine.partitions, self._mine.takes_part)
@@ -261,14 +277,17 @@ class Membership:
         if won != wanted:
             await self._write(self._mine, self._held)
 
-    async def _hand_over(self, partitions: frozenset[int]) -> None:
+    async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
         """Hand partitions over: first those without a running reconcile, then the others."""
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
                 await self._release(part, grace_seconds=grace_seconds)
-                await self._write(self._mine, self._held)
-                await self._hints.send()
+                if takes_part:
+                    await self._write(self._mine, self._held)
+                    await self._hints.send()
+                elif self._held:
+                    await self._keep_held()
 
     async def _release(self, partitions: frozenset[int], *, grace_seconds: float) -> None:
         """Stop the reconciles of some partitions; our Lease still names them."""
@@ -277,18 +296,18 @@ class Membership:
         metrics.HANDOVERS.labels(self._controller, "given").inc(len(partitions))
         log.info("partitions released", partitions=ownership.spell(partitions), held=len(self._held))
 
-    async def _keep_only(self, busy: frozenset[int]) -> None:
-        """Release all partitions without a running reconcile; our Lease is deleted soon, whether this succeeds or not.
+    async def _keep_held(self) -> None:
+        """Name no more than what is still held; our Lease is deleted soon, whether this succeeds or not.
 
         The end may have cancelled a renewal that the API server has executed: then the Lease is read, and written once more.
         """
         with contextlib.suppress(errors.RaybusError):
             try:
-                await self._write(self._mine, busy, takes_part=False)
+                await self._write(self._mine, self._held, takes_part=False)
             except errors.Conflict:
                 if not self._is_ours(mine := await self._observe()):
                     return
-                await self._write(mine, busy, takes_part=False)
+                await self._write(mine, self._held, takes_part=False)
             await self._hints.send()
 
     async def _write(self, replaced: ReplicaLease | None, partitions: Set[int], *, takes_part: bool = True) -> None:

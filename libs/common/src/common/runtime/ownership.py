@@ -10,6 +10,7 @@ Every replica has one Lease that names what it holds, and all decide alike from 
   for little, since then others could not renew either.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -27,6 +28,12 @@ DURATION_SECONDS: Final = 7
 """A holder that was silent for this long has lost its partitions: a crash is made up for within 10 s."""
 LONGEST_GAP: Final = 2 * RENEW_SECONDS
 """Most seconds between two lists that count."""
+LOADED_PER_SECOND: Final = 4000.0
+"""Objects that the next owner of a partition loads, on a machine with other work."""
+PART_SECONDS: Final = 0.25
+"""How long the next owner loads those that are handed over together."""
+MOST_PARTS: Final = 16
+"""Parts of a hand-over, however many objects there are: the end of a process is bounded."""
 
 
 class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +71,13 @@ class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
 
     release: frozenset[int] = frozenset()
     acquire: frozenset[int] = frozenset()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Partitions that are handed over together, and for how long their next owner loads them, in seconds."""
+
+    partitions: frozenset[int]
+    seconds: float
 
 
 LeaseObservations = Mapping[str, LeaseObservation]
@@ -113,6 +127,17 @@ def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
             shares[member].add(partition)
             room[member] -= 1
     return {member: frozenset(found) for member, found in shares.items()}
+
+
+def parts(sizes: Mapping[int, int]) -> list[Part]:
+    """Divide partitions, each with the number of its objects, into those that are handed over together.
+
+    Nobody reconciles a partition while its next owner loads it, so no more move at a time than that one loads in a moment.
+    """
+    enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MOST_PARTS)
+    before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+    together = (frozenset(some) for _, some in itertools.groupby(sizes, key=lambda each: before[each] // enough))
+    return [Part(some, sum(sizes[each] for each in some) / LOADED_PER_SECOND) for some in together]
 
 
 def unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:

@@ -8,6 +8,7 @@ from common.feature_gates import Gate
 from common.settings import Settings
 from raybus_cli.up import programs
 from raybus_cli.up.programs import MODULES, BusAccess, Options, Replica
+from support.manifests import ROOT
 
 OPTIONS = Options(
     kubeconfig=Path("/k"), server="https://x", gates={"AllAlpha": True}, watch_namespaces="a,b", log_dir=Path("/logs")
@@ -59,3 +60,14 @@ def test_a_server_without_users_gets_no_seed() -> None:
     program = programs.provisioner(BusAccess(url="nats://x:1"), environment={}, options=OPTIONS)
     assert program.argv[1:] == ["-m", "nats_admin.provision", "streams", "--watch"]
     assert not {"RAYBUS_NATS_SEED_FILE", "RAYBUS_NATS_CA_FILE"} & program.environment.keys()
+
+
+def test_children_have_the_memory_settings_of_the_images_unless_the_user_has_others() -> None:
+    lines = (ROOT / "deploy" / "images" / "Dockerfile").read_text().splitlines()
+    images = dict(
+        each.split("=", 1) for line in lines if line.startswith("ENV ") for each in line.split()[1:] if "=" in each
+    )
+    assert images.items() >= (programs.NATS_GO | programs.MALLOC).items()
+    mine = {"MALLOC_ARENA_MAX": "8"}
+    program = programs.service(a_replica(), BUS, environment=mine, options=OPTIONS)
+    assert {name: program.environment[name] for name in programs.MALLOC} == programs.MALLOC | mine

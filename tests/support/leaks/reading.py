@@ -5,7 +5,7 @@ RAY_EVENTS itself is open to no reader, so `provisioner` is asked how far it goe
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,8 @@ from support.leaks.scan import Message
 from support.waiting import eventually_true
 
 TIMEOUT: Final = 60.0
+TRIES: Final = 3
+"""Of a read, where its connection is lost: kubectl's port-forward ends with any connection that breaks, and is started again."""
 MIRROR: Final = "the mirror of RAY_EVENTS"
 
 As = Callable[[str], Settings]
@@ -52,15 +54,18 @@ async def everything(user: As) -> list[Message]:
 async def _is_mirrored(own: Bus, outside: Bus) -> bool:
     try:
         origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
-    except errors.Unavailable:  # kubectl's port-forward ends with any connection that breaks, and is started again
+    except errors.Unavailable:
         return False
     return origin.state.last_seq == mirror.state.last_seq
 
 
 async def _all_of(bus: Bus, stream: str, subject: str) -> list[Message]:
-    async with followed(bus, stream, subject) as (found, is_read), asyncio.timeout(TIMEOUT):
-        await is_read.wait()
-        return list(found)
+    for _ in range(TRIES):
+        with suppress(errors.Unavailable):
+            async with followed(bus, stream, subject) as (found, is_read), asyncio.timeout(TIMEOUT):
+                await is_read.wait()
+                return list(found)
+    raise AssertionError(f"{stream} could not be read: the connection was lost {TRIES} times")
 
 
 @asynccontextmanager
@@ -68,7 +73,8 @@ async def followed(bus: Bus, stream: str, subject: str) -> AsyncGenerator[tuple[
     """Collect what a stream holds and what comes, that which is overwritten meanwhile included."""
     found: list[Message] = []
     is_read = asyncio.Event()
-    name = f"scan-{bus.current.inbox.rpartition('.')[2]}"
+    session = await bus.session()
+    name = f"scan-{session.inbox.rpartition('.')[2]}"
     source = Source(stream=stream, filter=subject, name=name, begin=from_sequence(1))
     async with consume(
         bus, source, take=lambda stored: found.append(Message(stream, stored)), read=is_read.set

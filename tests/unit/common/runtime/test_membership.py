@@ -385,6 +385,26 @@ async def test_a_member_that_ends_keeps_its_lease_until_the_last_part_has_moved(
         assert heir.workers.worked == ALL
 
 
+@pytest.mark.parametrize("is_rewritten", [False, True], ids=["deleted", "written by another process"])
+async def test_a_member_that_loses_its_lease_while_it_ends_writes_nothing_more(is_rewritten: bool) -> None:
+    async with a_fleet() as fleet:
+        fleet.watching.cancel()  # until its next write two may hold the same
+        ending, heir = fleet.add("a"), fleet.add("b")
+        await fleet.rest(within=10)
+        ending.workers.objects = heir.workers.objects = 100_000
+        draining = fleet.group.create_task(ending.end())
+        await asyncio.sleep(0.5)
+        assert ending.fence.is_open
+        if is_rewritten:
+            edit(fleet, "a", {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "other"})
+        else:
+            del fleet.kube.objects["Lease", NAMESPACE, name("test", "a")]
+        await asyncio.sleep(0.5)
+        assert not draining.done()
+        assert not ending.fence.is_open
+        await draining
+
+
 async def test_a_member_that_dies_is_replaced_within_ten_seconds() -> None:
     async with a_fleet() as fleet:
         fleet.add("a")

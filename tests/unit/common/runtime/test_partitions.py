@@ -136,6 +136,11 @@ class Reload(Shell):
         self.show(without=without, newer=newer)
         self.listener.synced(version)
 
+    async def rest(self) -> None:
+        """Wait for the reconciles after the first load, which do not count."""
+        await asyncio.sleep(1)
+        self.reconciles.clear()
+
     def show(self, *, without: str = "", newer: str = "") -> None:
         for name in "abc":
             self.listener.changed("RayCluster", a_cluster(name), trace="")
@@ -147,8 +152,7 @@ async def test_a_reload_has_only_those_reconciled_that_it_changes() -> None:
     shell = Reload()
 
     async def script() -> None:
-        await asyncio.sleep(1)
-        shell.reconciles.clear()
+        await shell.rest()
         shell.listener.loading("a new epoch")
         shell.load(20)
         await asyncio.sleep(1)
@@ -170,8 +174,7 @@ async def test_what_is_due_or_enqueued_during_a_reload_is_reconciled_after_it(*,
     shell.again = timedelta(seconds=2) if is_due else None
 
     async def script() -> None:
-        await asyncio.sleep(1)
-        shell.reconciles.clear()
+        await shell.rest()
         shell.again = None
         shell.listener.loading("the watcher is silent")
         if not is_due:
@@ -189,8 +192,7 @@ async def test_what_two_loads_in_a_row_change_is_reconciled() -> None:
     shell = Reload()
 
     async def script() -> None:
-        await asyncio.sleep(1)
-        shell.reconciles.clear()
+        await shell.rest()
         shell.listener.loading("a new epoch")
         shell.show(newer="a")
         shell.listener.loading("its consumer broke")
@@ -204,8 +206,7 @@ async def test_after_a_restore_and_a_move_all_is_reconciled() -> None:
     shell = Reload()
 
     async def script() -> None:
-        await asyncio.sleep(1)
-        shell.reconciles.clear()
+        await shell.rest()
         shell.listener.loading("restored from a backup")
         shell.listener.rewound()
         shell.load(5)

@@ -253,7 +253,7 @@ class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NATS_GO: Final = {"GOGC": "25"}
-"""A quarter of Go's default: less memory between two collections, for 2 % of the processor time of all services. The images have the same."""
+"""A quarter of Go's default: less memory between two collections. The images have the same."""
 MALLOC: Final = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}
 """Has glibc return the memory of long messages and lists to the system; 2 KiB less growth for each pod, all processes together."""
 

@@ -88,19 +88,23 @@ class Informer:
 
     def may_reconcile(self, key: Key) -> bool:
         """Return whether decisions about a key are ours and may be taken."""
-        partition = self.followed.get(self.partition_of.get(key, -1))
+        partition = self._followed(key)
         return partition is not None and partition.is_synced and self.quarantine.of(key) is None
 
     def defer(self, key: Key) -> None:
         """Enqueue a key that may not be reconciled once the state of its partition is complete."""
-        partition = self.followed.get(self.partition_of.get(key, -1))
+        partition = self._followed(key)
         if partition is not None:
             partition.defer(key)
 
     def silent_since(self, key: Key) -> float | None:
         """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock; None while it does."""
-        partition = self.followed.get(self.partition_of.get(key, -1))
+        partition = self._followed(key)
         return None if partition is None or self.quarantine.of(key) is not None else partition.silent_since
+
+    def _followed(self, key: Key) -> "_Partition | None":
+        """Return the partition of a key, if it is followed."""
+        return self.followed.get(self.partition_of.get(key, -1))
 
     def root(self, key: Key) -> Object | None:
         """Return the object of a key."""
@@ -183,8 +187,7 @@ class _Partition:
             keys = [*self._keys_of(obj, trace), *keys]
         elif view is informer.watched.root and cache.partition_of(view, namespace, name) == self._number:
             informer.partition_of[own] = self._number
-        for key in keys:
-            self._enqueue([key], is_new=is_new and has_changed and key == own)
+        self._enqueue(keys, new=own if is_new and has_changed else None)
         if self._loaded is not None:
             self._loaded.add((view, namespace, name))
 
@@ -259,10 +262,11 @@ class _Partition:
         if not self.is_synced and self._due is not None:
             self._due[key] = None
 
-    def _enqueue(self, keys: Iterable[Key], *, is_new: bool = False) -> None:
+    def _enqueue(self, keys: Iterable[Key], *, new: Key | None = None) -> None:
+        """Have keys reconciled, at once or after the running load; `new` is that of an object that has just been created."""
         for key in keys:
             if self.is_synced:
-                self._informer.queue.add(key, is_new=is_new)
+                self._informer.queue.add(key, is_new=key == new)
             else:
                 self.defer(key)
 

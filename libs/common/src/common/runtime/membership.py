@@ -177,8 +177,8 @@ class Membership:
         """
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                others = (each for each in self._others.values() if each.remaining > 0 and each.lease.takes_part)
-                parts = ownership.parts(self._feeds.sizes(self._held)) if any(others) else [Part(self._held, 0.0)]
+                has_heir = bool(ownership.able(self._others))
+                parts = ownership.parts(self._feeds.sizes(self._held)) if has_heir else [Part(self._held, 0.0)]
                 for part in parts:
                     await self._hand_over(part.partitions, takes_part=False)
                     if self._held:
@@ -299,13 +299,15 @@ class Membership:
     async def _keep_held(self) -> None:
         """Name no more than what is still held; our Lease is deleted soon, whether this succeeds or not.
 
-        The end may have cancelled a renewal that the API server has executed: then the Lease is read, and written once more.
+        The end may have cancelled a renewal that the API server has executed: then the Lease is read, and written once more. Where it is ours
+        no longer, others may hold what we have not handed over yet, so nothing is written any more.
         """
         with contextlib.suppress(errors.RaybusError):
             try:
                 await self._write(self._mine, self._held, takes_part=False)
-            except errors.Conflict:
+            except (errors.Conflict, errors.NotFound):
                 if not self._is_ours(mine := await self._observe()):
+                    self._fence.close()
                     return
                 await self._write(mine, self._held, takes_part=False)
             await self._hints.send()

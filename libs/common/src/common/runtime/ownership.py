@@ -97,15 +97,20 @@ def observe(before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: f
 
 def decide(me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool) -> Rebalance:
     """Return what a replica with these partitions should release and acquire, as long as it observes these other Leases."""
-    living = {
+    heirs = able(others)
+    if not takes_part:
+        return Rebalance(release=held) if heirs else Rebalance()
+    wanted = share({**heirs, me: held})[me]
+    return Rebalance(release=held - wanted, acquire=unclaimed(wanted - held, others))
+
+
+def able(others: LeaseObservations) -> dict[str, frozenset[int]]:
+    """Return the living replicas that can hold partitions, by identity, with those that they hold."""
+    return {
         each.lease.identity: each.lease.partitions
         for each in others.values()
         if each.remaining > 0 and each.lease.takes_part
     }
-    if not takes_part:
-        return Rebalance(release=held) if living else Rebalance()
-    wanted = share({**living, me: held})[me]
-    return Rebalance(release=held - wanted, acquire=unclaimed(wanted - held, others))
 
 
 def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:

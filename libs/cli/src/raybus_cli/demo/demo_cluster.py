@@ -87,8 +87,11 @@ async def prepare(driver: str, *, gateway: bool = False, more_images: Sequence[s
             if await _builds_programs(driver):
                 group.create_task(binaries.obtain(programs, Settings.from_environment(), progress))
             images = group.create_task(asyncio.to_thread(builder.ensure, (*wanted, "pause"), progress=progress))
-    except* ClusterError as problems:
-        raise errors.Rejected(str(problems.exceptions[0])) from problems
+    except BaseExceptionGroup as met:
+        problems = met.subgroup(ClusterError)
+        if problems is None:
+            raise
+        raise errors.Rejected(str(problems.exceptions[0])) from met
     return [archive.path for target, archive in images.result().items() if target in wanted]
 
 

@@ -277,10 +277,13 @@ def up(
         )
     except errors.InvalidSpec as problem:
         _fail(problem)
+    met: BaseExceptionGroup[errors.RaybusError] | None = None
     try:
         asyncio.run(Up(chosen, os.environ).run())
     except* errors.RaybusError as problems:
-        _fail(next(errors.leaves(problems)))
+        met = problems  # raised in here, an exit would be wrapped in a group by Python before 3.11.4
+    if met is not None:
+        _fail(next(errors.leaves(met)))
 
 
 def _fail(problem: BaseException) -> NoReturn:

@@ -34,7 +34,7 @@ SOURCES: Final = {path.name: path for path in ROOT.glob("*/*/src/*") if (path / 
 """Every package of this repository."""
 
 EFFECTS: Final = {
-    "watcher": "__main__ adapters metrics outbox relay session wiring",
+    "watcher": "__main__ adapters metrics outbox relay session term wiring",
     "cluster_reconciler": "__main__ execute in_pod metrics observe settings wiring",
     "service_reconciler": "__main__ execute metrics observe policies publisher wiring",
     "traffic_manager": "__main__ execute metrics observe wiring",

@@ -1,4 +1,4 @@
-"""A repeated publish to the state stream: the fake stream of unit tests answers as a real server does."""
+"""A repeated publish to the state stream, and what was stored since: the fake stream of unit tests answers as a real server does."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -9,11 +9,17 @@ import pytest
 from common import errors
 from common.bus import messages, streams, subjects
 from common.bus.feed import Synced
+from common.bus.messages import Gone, State
 from common.bus.nats import connect
+from common.bus.sharding import Place, Tree
+from common.kube.installation import Installation
 from common.settings import Settings
 from nats_admin import stream_keeper
+from support.fakes.kube import FakeKube
 from support.fakes.stream import FakeStateStream
 from support.servers.nats import nats_server
+from watcher.adapters.bus import NatsStream
+from watcher.ports import Stream
 
 pytestmark = [pytest.mark.integration]
 
@@ -50,3 +56,48 @@ async def test_a_repetition_meets_what_the_first_try_stored(
         with pytest.raises(errors.Conflict):
             await publish(0)
         assert await publish(stored) == stored
+
+
+@asynccontextmanager
+async def real_stream(folder: Path) -> AsyncGenerator[Stream]:
+    with nats_server(folder) as server:
+        async with connect(Settings(service="test", nats_url=server.url)) as bus:
+            await bus.session()
+            await stream_keeper.ensure(bus, [streams.state()])
+            yield NatsStream(bus, Installation(FakeKube(), "raybus"), may_write=lambda: True)
+
+
+@asynccontextmanager
+async def fake_stream(_folder: Path) -> AsyncGenerator[Stream]:
+    yield FakeStateStream()
+
+
+@pytest.mark.parametrize("made", [pytest.param(fake_stream, id="fake"), pytest.param(real_stream, id="nats-server")])
+async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with_tombstones(
+    made: Callable[[Path], AbstractAsyncContextManager[Stream]], tmp_path: Path
+) -> None:
+    async with made(tmp_path) as stream:
+
+        async def store(name: str, message: State | Gone, expected: int) -> int:
+            wire, subject = messages.encode(message), subjects.state(Place(1, Tree.CLUSTER), "Pod", "ns", name)
+            return await stream.publish(
+                subject, wire.payload, wire.headers, expected=expected, message_id=f"{name}{expected}"
+            )
+
+        def a_pod(name: str, version: str) -> State:
+            return State(kind="Pod", namespace="ns", name=name, uid="u", version=version, form="1", body=b"{}")
+
+        for name in ("old", "changed", "deleted"):
+            last = await store(name, a_pod(name, "1"), 0)
+        begin = (await stream.identity()).last_sequence
+        assert begin == last
+        assert await stream.since(begin + 1) == {}
+        again = await store("changed", a_pod("changed", "2"), last - 1)
+        again = await store("changed", a_pod("changed", "3"), again)
+        await store("deleted", Gone(kind="Pod", namespace="ns", name="deleted", version="4"), last)
+        found = {subject.rpartition(".")[2]: entry for subject, entry in (await stream.since(begin + 1)).items()}
+        assert {name: (entry.version, entry.is_gone) for name, entry in found.items()} == {
+            "changed": ("3", False),
+            "deleted": ("4", True),
+        }
+        assert found["changed"].sequence == again

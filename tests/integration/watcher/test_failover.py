@@ -158,9 +158,15 @@ async def test_a_leader_that_is_terminated_hands_over_at_once(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
-        began = now()
-        assert await asyncio.to_thread(both.leader.watcher.stop) == 0
+        began, epoch = now(), both.witness.epoch()
+        async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:
+            stopping = group.create_task(asyncio.to_thread(both.leader.watcher.stop))
+            while not stopping.done():  # a change is published at once all the while, by the one or the other
+                at = now()
+                assert await both.witness.until_received(*await both.touch(), within=TIMEOUT) - at < 2.0
+        assert stopping.result() == 0
         await both.taken_over(began)
+        assert both.witness.epoch() == epoch  # no reader loads the state anew
         await both.agree()
 
 

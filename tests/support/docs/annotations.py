@@ -199,6 +199,7 @@ PARTS: Final = {
             Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the previous serving spec."),
             Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "Result of sending the Serve config to a cluster; absent means accepted."),
             Key("raybus.io/watcher", "Lease", "text", "State of the watcher with the Lease."),
+            Key("raybus.io/next-watcher", "Lease", "text", "State of the watcher that prepares to follow it."),
             Key("raybus.io/partitions", "Lease", "numbers", "Partitions that this replica holds."),
             Key("raybus.io/nats-keys", "ConfigMap", "`true`", "Public keys of NATS users, or certificates of NATS servers."),
             Key("raybus.io/takes-part", "Lease", "`true`, `false`", "Whether the replica accepts partitions."),

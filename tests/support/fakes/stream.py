@@ -27,6 +27,7 @@ class FakeStateStream:
         self.flows = asyncio.Event()
         """Publishes wait for it."""
         self.flows.set()
+        self.created = "once"
         self._ids: dict[str, int] = {}
         self._sequence = 0
 
@@ -34,10 +35,13 @@ class FakeStateStream:
         return await asyncio.get_running_loop().create_future()
 
     async def identity(self) -> StreamIdentity:
-        return StreamIdentity(created="once", last_sequence=self._sequence)
+        return StreamIdentity(created=self.created, last_sequence=self._sequence)
 
     async def load(self) -> dict[str, Entry]:
         return {subject: entry for subject, entry in self.entries.items() if not entry.is_gone}
+
+    async def since(self, sequence: int) -> dict[str, Entry]:
+        return {subject: entry for subject, entry in self.entries.items() if entry.sequence >= sequence}
 
     async def last(self, subject: str) -> Entry:
         return self.entries.get(subject, Entry())

@@ -1,7 +1,9 @@
-"""The end of a leader: its Lease is nobody's at once, whatever was under way."""
+"""The end of a leader: another watcher prepares meanwhile, if there is one, and its Lease is nobody's at once, whatever was under way."""
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -11,21 +13,33 @@ from common.clock import SystemClock
 from common.kube.resources import LEASE, Resource
 from support.fakes.kube import FakeKube
 from unit.watcher.a_nats import Nats, asked
+from watcher import leadership
 from watcher.adapters.lease import Leadership, Reach
 from watcher.leadership import LEASE_NAME
+from watcher.term import Term
 
 pytestmark = pytest.mark.looptime
 
 NAMESPACE = "raybus"
+MOMENT: Final = 2 * leadership.HAND_OVER_CHECK_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Leases expire by the loop's time, which is virtual."""
+    monkeypatch.setattr("watcher.adapters.lease.monotonic", lambda: asyncio.get_running_loop().time())
 
 
 class LateKube(FakeKube):
     """An API server that still carries out a renewal which nobody waits for any more, just after the next read."""
 
     is_late = False
+    after_read: Callable[[bytes], None] | None = None
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         answer = await super().get(resource, namespace, name)
+        if self.after_read is not None:
+            self.after_read(answer)
         if self.is_late:
             self.is_late = False
             lease = msgspec.json.decode(answer)
@@ -34,19 +48,201 @@ class LateKube(FakeKube):
         return answer
 
 
-async def lead(kube: FakeKube, reach: Reach) -> None:
-    async with Leadership(kube, SystemClock(), reach, namespace=NAMESPACE, me="a").held():
-        await asyncio.Future()
+class Candidate:
+    """A watcher that would lead: its work takes some time to prepare, and is then done until it is cancelled."""
+
+    def __init__(self, kube: FakeKube, reach: Reach, name: str, *, prepares: float = 2.0) -> None:
+        self._leadership = Leadership(kube, SystemClock(), reach, namespace=NAMESPACE, me=name)
+        self._prepares = prepares
+        self.is_complete = True
+        self.terms: list[Term] = []
+        self.leads_since: float | None = None
+        self.left_at: float | None = None
+        self.dropped = 0
+        """How often it prepared for nothing."""
+
+    async def run(self) -> None:
+        await self._leadership.lead(self._work, is_complete=lambda: self.is_complete)
+
+    async def _work(self, term: Term) -> None:
+        loop = asyncio.get_running_loop()
+        self.terms.append(term)
+        try:
+            await asyncio.sleep(self._prepares)
+            term.prepared.set()
+            await term.begun.wait()
+            self.leads_since = loop.time()
+            await asyncio.Future()
+        finally:
+            self.left_at = loop.time()
+            self.dropped += not term.begun.is_set()
+
+
+@asynccontextmanager
+async def running(*candidates: Candidate) -> AsyncGenerator[list[asyncio.Task[None]]]:
+    """Run candidates, the first of which leads already."""
+    async with asyncio.TaskGroup() as group:
+        tasks: list[asyncio.Task[None]] = []
+        for each in candidates:
+            tasks.append(group.create_task(each.run()))
+            await asyncio.sleep(5.0)
+        yield tasks
+        for task in tasks:
+            task.cancel()
+
+
+async def held_lease(kube: FakeKube) -> Any:
+    return msgspec.json.decode(await kube.get(LEASE, NAMESPACE, LEASE_NAME))
 
 
 @pytest.mark.parametrize("is_late", [pytest.param(False, id="at rest"), pytest.param(True, id="in a renewal")])
 async def test_a_leader_that_ends_lets_its_lease_go(is_late: bool) -> None:
     kube, nats = LateKube(), Nats()
-    async with asked(nats) as reach, asyncio.TaskGroup() as group:
-        leading = group.create_task(lead(kube, reach))
-        await asyncio.sleep(0.1)
-        kube.is_late = is_late
-        leading.cancel()
-    lease: Any = msgspec.json.decode(await kube.get(LEASE, NAMESPACE, LEASE_NAME))
+    async with asked(nats) as reach:
+        one = Candidate(kube, reach, "a")
+        async with running(one) as (task,):
+            kube.is_late = is_late
+            task.cancel()
+    lease = await held_lease(kube)
     assert not lease["spec"]["holderIdentity"]
     assert not nats.reconnects
+
+
+@pytest.mark.parametrize("prepares", [0.0, 2.0, 12.0])
+async def test_a_leader_leads_until_another_one_is_prepared(prepares: float) -> None:
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    async with asked(Nats()) as reach:
+        one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b", prepares=prepares)
+        async with running(one, two) as (first, _):
+            assert two.terms == []
+            ended_at = loop.time()
+            first.cancel()
+            await asyncio.sleep(prepares + 5.0)
+            assert one.left_at is not None
+            assert two.leads_since is not None
+            assert two.terms[0].is_handed_over
+            assert prepares <= one.left_at - ended_at <= prepares + leadership.CHECK_SECONDS + MOMENT
+            assert 0.0 <= two.leads_since - one.left_at <= MOMENT
+            assert leadership.NEXT_ANNOTATION not in (await held_lease(kube))["metadata"]["annotations"]
+
+
+async def test_one_of_two_prepares() -> None:
+    kube = FakeKube()
+    async with asked(Nats()) as reach:
+        one, two, three = (Candidate(kube, reach, name) for name in "abc")
+        async with running(one, two, three) as (first, *_):
+            first.cancel()
+            await asyncio.sleep(5.0)
+            assert sorted((len(two.terms), len(three.terms))) == [0, 1]
+            assert (two.dropped, three.dropped) == (0, 0)
+
+
+async def test_a_leader_without_another_one_leaves_soon() -> None:
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    async with asked(Nats()) as reach:
+        one = Candidate(kube, reach, "a")
+        async with running(one) as (task,):
+            began = loop.time()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            assert loop.time() - began <= leadership.ANSWER_SECONDS + MOMENT
+
+
+async def test_a_stream_that_is_not_complete_is_not_handed_over() -> None:
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    async with asked(Nats()) as reach:
+        one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b")
+        async with running(one, two) as (first, _):
+            one.is_complete, began = False, loop.time()
+            first.cancel()
+            await asyncio.sleep(5.0)
+            assert one.left_at == began
+            assert two.leads_since is not None
+            assert not two.terms[-1].is_handed_over
+
+
+@pytest.mark.parametrize("is_last_moment", [False, True])
+async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(is_last_moment: bool) -> None:
+    """It filled up while the other one prepared: an object may have been purged and have no tombstone."""
+    kube = LateKube()
+    async with asked(Nats()) as reach:
+        one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b")
+        async with running(one, two) as (first, _):
+
+            def fill(lease: bytes) -> None:
+                moment = leadership.Preparation.DONE if is_last_moment else leadership.Preparation.BEGUN
+                one.is_complete = one.is_complete and moment.encode() not in lease
+
+            kube.after_read = fill
+            first.cancel()
+            await asyncio.sleep(5.0)
+            assert two.leads_since is not None
+            assert not two.terms[-1].is_handed_over
+
+
+async def test_a_leader_that_fails_leaves_at_once() -> None:
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    failed_at = 0.0
+
+    async def fail(term: Term) -> None:
+        nonlocal failed_at
+        await term.begun.wait()
+        await asyncio.sleep(1.0)
+        failed_at = loop.time()
+        raise RuntimeError
+
+    async with asked(Nats()) as reach:
+        one = Leadership(kube, SystemClock(), reach, namespace=NAMESPACE, me="a")
+        with pytest.RaisesGroup(RuntimeError):
+            await one.lead(fail, is_complete=lambda: True)
+    assert loop.time() - failed_at < MOMENT
+    assert not (await held_lease(kube))["spec"]["holderIdentity"]
+
+
+async def test_a_leader_does_not_wait_for_ever_for_one_that_prepares() -> None:
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    async with asked(Nats()) as reach:
+        one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b", prepares=1000.0)
+        async with running(one, two) as (first, _):
+            began = loop.time()
+            first.cancel()
+            await asyncio.sleep(leadership.PREPARE_SECONDS + 5.0)
+            assert one.left_at is not None
+            assert one.left_at - began <= leadership.PREPARE_SECONDS + MOMENT
+            assert (await held_lease(kube))["spec"]["holderIdentity"] == "b"
+            assert not two.terms[-1].is_handed_over
+            assert two.dropped == 0  # it goes on with what it has listed
+
+
+async def test_a_preparation_for_a_leader_that_is_replaced_by_another_is_dropped() -> None:
+    kube = FakeKube()
+    async with asked(Nats()) as reach:
+        one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b", prepares=1000.0)
+        async with running(one, two) as (first, _):
+            first.cancel()
+            await asyncio.sleep(2.0)
+            lease = await held_lease(kube)
+            lease["spec"] |= {"holderIdentity": "kuberay", "leaseDurationSeconds": 1000}
+            await kube.replace(LEASE, NAMESPACE, lease)
+            await asyncio.sleep(2.0)
+            assert two.dropped == 1
+            assert not two.terms[-1].begun.is_set()
+
+
+async def test_the_end_of_a_leader_that_leaves_is_noticed() -> None:
+    """It is killed in the middle of it: its Lease expires as that of any other leader does."""
+    kube = FakeKube()
+    async with asked(Nats()) as reach:
+        two = Candidate(kube, reach, "b")
+        async with asyncio.TaskGroup() as group:
+            spec = leadership.taken(None, "a", at=SystemClock().now())
+            mark = {leadership.ANNOTATION: leadership.annotation_of("a", leadership.Role.LEAVES)}
+            metadata = {"name": LEASE_NAME, "namespace": NAMESPACE, "annotations": mark}
+            body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata}
+            await kube.create(LEASE, NAMESPACE, {**body, "spec": msgspec.to_builtins(spec)})
+            task = group.create_task(two.run())
+            await asyncio.sleep(leadership.DURATION_SECONDS + 1.0)
+            assert two.leads_since is not None
+            assert not two.terms[-1].is_handed_over
+            task.cancel()

@@ -433,3 +433,59 @@ async def test_a_timer_that_ends_late_hands_no_subject_to_a_second_worker(monkey
         await asyncio.sleep(0.05)
 
     assert asked == 1
+
+
+def other(number: int) -> str:
+    return subjects.state(PLACE, "Pod", "ns", f"p{number}")
+
+
+@pytest.mark.parametrize(
+    ("held", "put", "stored", "expected"),
+    [
+        pytest.param(None, a_pod(1), None, [a_pod(1)], id="nothing happened"),
+        pytest.param(None, a_pod(1), a_pod(1), [], id="it has stored the same"),
+        pytest.param(None, a_pod(1), a_pod(2), [], id="it has stored something newer"),
+        pytest.param(a_pod(1), a_pod(3), a_pod(2), [a_pod(3)], id="it has stored something older"),
+        pytest.param(a_pod(1), gone(2), a_pod(1), [gone(2)], id="it did not notice a deletion"),
+        pytest.param(a_pod(1), gone(2), gone(2), [], id="it has stored the deletion"),
+        pytest.param(a_pod(1), a_pod(2), gone(3), [], id="it has stored the deletion of what we put"),
+        pytest.param(a_pod(1), gone(2), a_pod(4, uid="v"), [], id="it has stored what was created anew"),
+    ],
+)
+async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
+    held: State | None, put: State | Gone, stored: State | Gone | None, expected: list[State | Gone]
+) -> None:
+    """A stream never returns to an older state, and holds no message twice, after a hand-over (ADR 39)."""
+    stream, reasons = FakeStateStream(), list[str]()
+    if held is not None:
+        stream.put(SUBJECT, held, 1)
+    begin = (await stream.identity()).last_sequence
+    outbox = Outbox(stream, await stream.load(), reasons.append, is_open=False)
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(outbox.work()) for _ in range(3)]
+        outbox.put(SUBJECT, put, wait=5.0)
+        await asyncio.sleep(0.05)
+        if stored is not None:
+            stream.put(SUBJECT, stored, 2)
+        before = len(stream.stored)
+        outbox.open(await stream.since(begin + 1))
+        await outbox.flush()
+        assert [message for _, message in stream.stored[before:]] == expected
+        outbox.put(SUBJECT, a_pod(5))
+        await outbox.flush()
+        assert stream.messages[SUBJECT] == a_pod(5)
+        for worker in workers:
+            worker.cancel()
+
+
+async def test_an_outbox_that_is_not_open_sends_nothing() -> None:
+    stream = FakeStateStream()
+    outbox = Outbox(stream, {}, lambda _: None, is_open=False)
+    async with asyncio.TaskGroup() as group:
+        worker = group.create_task(outbox.work())
+        for number in range(3):
+            outbox.put(other(number), a_pod(number))
+            outbox.put(other(number), a_pod(number + 1), wait=0.01)
+        await asyncio.sleep(0.1)
+        assert stream.stored == []
+        worker.cancel()

@@ -1,14 +1,28 @@
-"""Which history the versions of a session are of, and which of its lists come first."""
+"""A session that prepares, and what it publishes once it leads; which history its versions are of, and which of its lists come first."""
 
 import asyncio
 from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import cast
 
 import pytest
+from msgspec import structs
 
+from common.bus import forms, sharding, subjects
 from common.bus.feed import Synced
+from common.bus.messages import Gone, State
+from common.bus.sharding import Ref
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.kube.watch import Watch
+from support.builders.manifests import a_ray_cluster
+from support.fakes.stream import FakeStateStream
+from support.fakes.watchable_kube import WatchableKube
+from support.waiting import eventually
 from watcher import published, session
-from watcher.session import history_of, run_in_turn
+from watcher.session import Sessions, epoch_to_keep, history_of, run_in_turn
+from watcher.term import Term
 
 
 @pytest.mark.parametrize(
@@ -63,3 +77,114 @@ async def test_what_users_create_is_listed_before_all_else(seconds: tuple[float 
 
 def test_the_first_lists_are_of_kinds_that_are_followed() -> None:
     assert not session.FIRST - {kind for kind, _ in published.REQUIRED}
+
+
+HERE = Synced(epoch="here", version=100, forms=forms.published(), history="h")
+
+
+@pytest.mark.parametrize(
+    ("marker", "version", "expected"),
+    [
+        pytest.param(HERE, 100, "here", id="nothing happened"),
+        pytest.param(HERE, 120, "here", id="versions went on"),
+        pytest.param(HERE, 99, None, id="versions began again at a lower one, or our lists are older"),
+        pytest.param(None, 120, None, id="an empty stream"),
+        pytest.param(structs.replace(HERE, partitions=32), 120, None, id="other partitions"),
+        pytest.param(structs.replace(HERE, forms={}), 120, None, id="a watcher of another build"),
+    ],
+)
+def test_readers_go_on_where_a_complete_stream_was_handed_over(
+    marker: Synced | None, version: int, expected: str | None
+) -> None:
+    assert epoch_to_keep(marker, version) == expected
+
+
+STEADY, GHOST = (
+    subjects.state(sharding.place_of(Ref("RayCluster", "ns", name)), "RayCluster", "ns", name)
+    for name in ("steady", "ghost")
+)
+
+
+@pytest.fixture
+def kube(monkeypatch: pytest.MonkeyPatch) -> WatchableKube:
+    monkeypatch.setattr(published, "REQUIRED", ((RAY_SERVICE, ""), (RAY_CLUSTER, "")))
+    monkeypatch.setattr(published, "OPTIONAL", ())
+    return WatchableKube()
+
+
+class Watcher:
+    """The sessions of one watcher."""
+
+    def __init__(self, kube: WatchableKube, stream: FakeStateStream, name: str) -> None:
+        epochs = (f"{name}{number}" for number in count())
+        self.term = Term()
+        self.sessions = Sessions(cast("KubeClient", kube), stream, [], new_epoch=partial(next, epochs))
+        self._task = asyncio.create_task(self.sessions.run(self.term))  # noqa: TID251  (ended one after the other)
+
+    async def lead(self, *, is_handed_over: bool = False) -> None:
+        self.term.is_handed_over = is_handed_over
+        self.term.begun.set()
+        await eventually(lambda: self.sessions.problem is None, within=5.0, what="a complete stream")
+
+    async def prepare(self) -> None:
+        await self.term.prepared.wait()
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+
+def epochs(stream: FakeStateStream) -> set[str]:
+    return {each.epoch for each in stream.messages.values() if isinstance(each, Synced)}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("is_handed_over", [True, False])
+async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
+    kube: WatchableKube, is_handed_over: bool
+) -> None:
+    """Readers need no new load where it was handed a complete stream (ADR 39)."""
+    stream = FakeStateStream()
+    await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
+    one = Watcher(kube, stream, "one")
+    await one.lead()
+    two = Watcher(kube, stream, "two")
+    await two.prepare()
+    await asyncio.sleep(30.0)
+    stored = len(stream.stored)
+    await one.end()
+
+    stream.put(
+        GHOST, State(kind="RayCluster", namespace="ns", name="ghost", uid="g", version="1", form="1", body=b"{}"), 999
+    )
+    await kube.patch(RAY_CLUSTER, "ns", "steady", Patch(body={"metadata": {"annotations": {"changed": "yes"}}}))
+    await asyncio.sleep(30.0)
+    assert len(stream.stored) == stored + 1
+
+    await two.lead(is_handed_over=is_handed_over)
+    steady = stream.messages[STEADY]
+    assert isinstance(steady, State)
+    assert b"changed" in steady.body
+    assert isinstance(stream.messages[GHOST], Gone)
+    assert epochs(stream) == ({"one0"} if is_handed_over else {"two0"})
+    await asyncio.sleep(30.0)  # it takes no message of the leader before for one of another watcher
+    assert epochs(stream) == ({"one0"} if is_handed_over else {"two0"})
+    await two.end()
+
+
+@pytest.mark.looptime
+async def test_a_preparation_for_a_stream_that_is_created_anew_is_repeated(kube: WatchableKube) -> None:
+    stream = FakeStateStream()
+    await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
+    one = Watcher(kube, stream, "one")
+    await one.lead()
+    two = Watcher(kube, stream, "two")
+    await two.prepare()
+    await one.end()
+    stream.created = "again"
+    stream.messages.clear()
+    stream.entries.clear()
+    await two.lead(is_handed_over=True)
+    assert STEADY in stream.messages
+    assert epochs(stream) == {"two0"}
+    await two.end()

@@ -2,7 +2,9 @@
 
 import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process
-from watcher import wiring
+from watcher import leadership, wiring
 
 if __name__ == "__main__":
-    process.leave(process.run("watcher", wiring.serve))
+    process.leave(
+        process.run("watcher", wiring.serve, cleanup_seconds=leadership.PREPARE_SECONDS + process.CLEANUP_SECONDS)
+    )

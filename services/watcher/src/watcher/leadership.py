@@ -5,6 +5,9 @@ written in it, so clocks may differ; a leader that cannot renew in time stops be
 
 A leader that cannot reach NATS is of no use, so it yields: it goes on renewing, which keeps KubeRay waiting, and allows
 another watcher in an annotation to take the Lease at once. A watcher without NATS does not take it.
+
+A leader that ends hands over (ADR 39): it announces that it leaves, and goes on publishing until another watcher has
+prepared, or none answers. Between the two nothing is listed, so it takes a moment however many objects there are.
 """
 
 from datetime import datetime
@@ -24,8 +27,16 @@ CHECK_SECONDS: Final = 0.5
 """How often a replica that stands by reads the Lease, and a leader checks NATS."""
 DEADLINE_SECONDS: Final = 4.0
 """A leader that could not renew for this long stops; well before its Lease can expire."""
+ANSWER_SECONDS: Final = 0.8
+"""A leader that leaves waits so long for another watcher to begin its preparation…"""
+PREPARE_SECONDS: Final = 15.0
+"""… and so long for it to be prepared; less than a pod has to end."""
+HAND_OVER_CHECK_SECONDS: Final = 0.1
+"""How often both read the Lease meanwhile."""
 ANNOTATION: Final = "raybus.io/watcher"
 """On the Lease: which watcher does what with it."""
+NEXT_ANNOTATION: Final = "raybus.io/next-watcher"
+"""On the Lease of a leader that leaves: which watcher prepares to follow it."""
 
 
 class Role(StrEnum):
@@ -34,6 +45,17 @@ class Role(StrEnum):
     LEADS = "leads"
     YIELDS = "yields"
     """Holds it against KubeRay only; any watcher may take it."""
+    LEAVES = "leaves"
+    """Leads until another watcher has prepared."""
+    HANDED_OVER = "handed-over"
+    """Has released it, with all published that the API server had reported."""
+
+
+class Preparation(StrEnum):
+    """How far the watcher is that follows a leader which leaves."""
+
+    BEGUN = "prepares"
+    DONE = "is-prepared"
 
 
 class LeaseObservation(msgspec.Struct, frozen=True):
@@ -52,9 +74,19 @@ def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
     return next((role for role in Role if annotation == annotation_of(spec.holder_identity, role)), None)
 
 
-def annotation_of(holder: str, role: Role) -> str:
-    """Return the annotation's value for a holder."""
-    return f"{holder} {role}"
+def annotation_of(identity: str, does: Role | Preparation) -> str:
+    """Return an annotation's value."""
+    return f"{identity} {does}"
+
+
+def is_handed_over(spec: LeaseSpec, annotation: str) -> bool:
+    """Return whether nobody holds a Lease since a leader with a complete stream has released it."""
+    return not spec.holder_identity and annotation.endswith(f" {Role.HANDED_OVER}")
+
+
+def may_prepare(seen: LeaseObservation, following: str, me: str) -> bool:
+    """Return whether this replica is to prepare: the leader leaves, and no other replica, as NEXT_ANNOTATION has it, prepares already."""
+    return seen.role is Role.LEAVES and seen.spec.holder_identity != me and following.partition(" ")[0] in {"", me}
 
 
 def observe(before: LeaseObservation | None, spec: LeaseSpec, role: Role | None, *, now: float) -> LeaseObservation:

@@ -8,7 +8,7 @@ repeated until it is, so the number of our messages in the stream is known: any 
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Final, NoReturn
 
@@ -50,7 +50,10 @@ class _Put(msgspec.Struct, frozen=True):
 class Outbox:
     """The difference between what was put and what the stream holds."""
 
-    def __init__(self, stream: Stream, held: dict[str, Entry], end_session: Callable[[str], None]) -> None:
+    def __init__(
+        self, stream: Stream, held: dict[str, Entry], end_session: Callable[[str], None], *, is_open: bool = True
+    ) -> None:
+        """Begin with what the stream holds; one that is not open yet gathers what is put."""
         self._stream = stream
         self._held = held
         self._end_session = end_session
@@ -65,6 +68,7 @@ class Outbox:
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subjects with a state that waits for a newer one, and for no worker; each with the end of its wait."""
         self._puts = 0
+        self.is_open = is_open
         self._run = token_hex(4)
         """Part of each message's id: an object that returns to a subject in the same version is no repetition."""
         self._awaited: dict[str, int] = {}
@@ -108,7 +112,7 @@ class Outbox:
             return
         self._puts += 1
         self._tickets[subject] = self._puts
-        is_at_rest = subject not in self._next and subject not in self._busy
+        is_at_rest = self.is_open and subject not in self._next and subject not in self._busy
         self._next[subject] = _Put(message, self._puts, tracing.now())
         timer = None if wait else self._deferred.pop(subject, None)
         if timer is not None:
@@ -121,6 +125,20 @@ class Outbox:
             about = f"{message.kind} {message.namespace}/{message.name}"
             traceparent = messages.traceparent_of(message)
             tracing.root("watch", traceparent, received, object=about, version=message.version)
+
+    def open(self, stored: Mapping[str, Entry]) -> None:
+        """Hand out what was put, once nobody else publishes; what another watcher has `stored` since the stream was read makes some of it pointless."""
+        for subject, found in stored.items():
+            if found.is_gone:
+                self._held.pop(subject, None)
+            else:
+                self._held[subject] = found
+            put = self._next.get(subject)
+            if put is not None and not isinstance(put.message, Synced) and _makes_pointless(found, put.message):
+                del self._next[subject], self._tickets[subject]
+        self.is_open = True
+        for subject in self._next:
+            self._gather(subject)
 
     def _waited(self, subject: str) -> None:
         """Hand a subject to the workers once its wait is over."""
@@ -273,7 +291,7 @@ class Outbox:
         if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
             await self._end_and_wait(f"another watcher has marked {subject}")
         self._held[subject] = found
-        return version_number(found.version) > version_number(message.version) or _is_same(found, message)
+        return _makes_pointless(found, message)
 
     async def _end_and_wait(self, why: str) -> NoReturn:
         """End the session, and wait for that."""
@@ -301,6 +319,11 @@ def _entry(sequence: int, message: Message) -> Entry:
             return Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
         case Synced():
             return Entry(sequence=sequence)
+
+
+def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:
+    """Return whether a subject holds the same as a message, or something newer."""
+    return version_number(found.version) > version_number(message.version) or _is_same(found, message)
 
 
 def _is_same(entry: Entry, message: Message) -> bool:

@@ -1,5 +1,6 @@
 """One session after another: what runs while we lead, and when to start over.
 
+A session that begins before its term prepares (ADR 39): it reads the stream and lists everything, but publishes nothing yet.
 A session ends when the stream is gone, when another process has written to it, when the connection is lost, or when an object
 must move that the stream does not hold. The next session begins at once the first time, then with a growing backoff.
 """
@@ -9,8 +10,9 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
+import msgspec
 import structlog
 
 from common import errors
@@ -23,6 +25,7 @@ from watcher import metrics, published
 from watcher.outbox import IN_FLIGHT, Outbox
 from watcher.ports import Stream, StreamIdentity
 from watcher.relay import Relay, Source
+from watcher.term import Term
 
 log = structlog.get_logger()
 
@@ -40,6 +43,16 @@ FIRST_SECONDS: Final = 5.0
 """… for as long at most."""
 STUCK_SECONDS: Final = 180.0
 """A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
+
+
+CREATED_ANEW: Final = "the state stream was created anew"
+
+
+class _Begin(msgspec.Struct, frozen=True):
+    """The stream as a session has found it."""
+
+    identity: StreamIdentity
+    marker: Synced | None
 
 
 class Sessions:
@@ -77,14 +90,14 @@ class Sessions:
         stuck = [watch for watch in self._watches if now - watch.active_at > STUCK_SECONDS and watch.is_served]
         return f"the watch of {stuck[0].target} stands still" if stuck else None
 
-    async def run(self) -> None:
+    async def run(self, term: Term) -> None:
         """Run sessions until cancelled."""
         loop = asyncio.get_running_loop()
         retry = FIRST_RETRY
         while True:
             began = loop.time()
             try:
-                why = await self._session()
+                why = await self._session(term)
             except errors.RaybusError as problem:
                 why = str(problem)
             finally:  # also when this replica no longer leads: a watch that is blocked then is no reason for a restart
@@ -97,7 +110,7 @@ class Sessions:
             retry = FIRST_RETRY if loop.time() - began > HEALTHY_SECONDS else min(LONGEST_RETRY, retry * 2)
             await asyncio.sleep(retry)
 
-    async def _session(self) -> str:
+    async def _session(self, term: Term) -> str:
         """List, publish the difference, follow; return why it cannot go on."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
@@ -106,9 +119,10 @@ class Sessions:
             if not over.done():
                 over.set_result(why)
 
-        identity = await self._stream.identity()
-        before = await self._stream.marker()
-        outbox = self._outbox = Outbox(self._stream, await self._stream.load(), end_session)
+        term.prepared.clear()
+        begin = _Begin(identity=await self._stream.identity(), marker=await self._stream.marker())
+        held, is_open = await self._stream.load(), term.begun.is_set()
+        outbox = self._outbox = Outbox(self._stream, held, end_session, is_open=is_open)
         relay = Relay(outbox, end_session)
         self._watches = [
             Watch(self._kube, target, Source(relay, number, target.resource), jitter=random.random, timing=Timing())
@@ -117,25 +131,56 @@ class Sessions:
         async with asyncio.TaskGroup() as group:
             first = [watch for watch in self._watches if watch.target.resource in FIRST]
             tasks = [group.create_task(run_in_turn(watch, first)) for watch in self._watches]
-            tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
-            tasks.append(group.create_task(relay.move()))
-            tasks.append(group.create_task(_end_with(partial(self._guard, identity, outbox), end_session)))
-            tasks.append(group.create_task(self._complete(relay, outbox, before)))
+            tasks.append(group.create_task(self._list(term)))
+            tasks.append(group.create_task(self._publish(term, relay, outbox, begin, end_session)))
             tasks.append(group.create_task(_end_with(self._stream.until_lost, end_session)))
             why = await over
             for task in tasks:
                 task.cancel()
         return why
 
-    async def _complete(self, relay: Relay, outbox: Outbox, before: Synced | None) -> None:
-        """Wait for all lists and for the difference to be published, then mark it; again for each newer list, and every `RENEW_SECONDS`."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+    async def _list(self, term: Term) -> None:
+        """Wait for all lists."""
         for watch in self._watches:
             self._problem = f"{watch.target} is not listed yet"
             await watch.known.wait()
+        term.prepared.set()
+
+    async def _publish(
+        self, term: Term, relay: Relay, outbox: Outbox, begin: "_Begin", end_session: Callable[[str], None]
+    ) -> None:
+        """Publish once the term has begun."""
+        epoch: str | None = None
+        identity, before = begin.identity, begin.marker
+        if not outbox.is_open:
+            await term.begun.wait()
+            try:
+                identity, marker = await self._stream.identity(), await self._stream.marker()
+                stored = await self._stream.since(begin.identity.last_sequence + 1)
+            except errors.RaybusError as problem:
+                return end_session(str(problem))
+            if identity.created != begin.identity.created:
+                return end_session(CREATED_ANEW)
+            outbox.open(stored)
+            if term.is_handed_over and (epoch := epoch_to_keep(marker, relay.version)) is not None:
+                before = marker
+        async with asyncio.TaskGroup() as group:
+            for _ in range(IN_FLIGHT):
+                group.create_task(outbox.work())
+            group.create_task(relay.move())
+            group.create_task(_end_with(partial(self._guard, identity, outbox), end_session))
+            await self._complete(term, relay, outbox, before, epoch)
+        return None
+
+    async def _complete(
+        self, term: Term, relay: Relay, outbox: Outbox, before: Synced | None, kept: str | None
+    ) -> NoReturn:
+        """Wait for all lists and for the difference to be published, then mark it; again for each newer list, and every `RENEW_SECONDS`."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await term.prepared.wait()
         relay.everything_is_listed()
-        epoch, marked, renewed_at = self._new_epoch(), 0, 0.0
+        epoch, marked, renewed_at = kept or self._new_epoch(), 0, 0.0
         history = history_of(before, relay.version, epoch)
         while True:
             version = relay.version
@@ -157,7 +202,7 @@ class Sessions:
                 if not marked:
                     self._problem = None
                     metrics.SYNCED.set(1)
-                    metrics.EPOCHS.inc()
+                    metrics.EPOCHS.inc(0 if kept else 1)
                     seconds = round(loop.time() - began, 3)
                     log.info("the stream holds all there is", epoch=epoch, objects=len(relay), seconds=seconds)
                 marked, renewed_at = version, loop.time()
@@ -185,7 +230,7 @@ class Sessions:
                 continue
             metrics.STREAM_BYTES.set(found.size)
             if found.created != identity.created:
-                return "the state stream was created anew"
+                return CREATED_ANEW
             if found.last_sequence < newest:
                 return f"the state stream fell back from {newest} to {found.last_sequence}"
             if found.last_sequence > identity.last_sequence + outbox.stored_count + outbox.in_flight:
@@ -204,6 +249,17 @@ async def run_in_turn(watch: Watch, first: Sequence[Watch]) -> None:
 
 async def _end_with(reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]) -> None:
     end_session(await reason())
+
+
+def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
+    """Return the epoch in which a stream goes on that was handed over complete, with the lists of the next watcher at `version`.
+
+    None where readers must load it anew: it has no marker, another build has published it, or versions have begun again.
+    """
+    if marker is None or version < marker.version:
+        return None
+    is_alike = marker.partitions == sharding.PARTITIONS and marker.forms == forms.published()
+    return marker.epoch if is_alike else None
 
 
 def history_of(before: Synced | None, version: int, epoch: str) -> str:

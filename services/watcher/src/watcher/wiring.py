@@ -40,11 +40,7 @@ async def serve(settings: Settings) -> None:
             running = [group.create_task(bus.run()), group.create_task(reach.run())]
             try:
                 while True:
-                    async with leadership.held(), asyncio.TaskGroup() as leading:
-                        working = leading.create_task(sessions.run())
-                        why = await leadership.keep()
-                        working.cancel()
-                    leadership.set_problem(why)
+                    await leadership.lead(sessions.run, is_complete=lambda: sessions.problem is None)
             finally:
                 for task in running:
                     task.cancel()

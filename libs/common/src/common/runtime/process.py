@@ -22,14 +22,14 @@ from common.settings import Settings
 log = structlog.get_logger()
 
 CLEANUP_SECONDS: Final = 8.0
-"""A process that receives SIGTERM is gone after this long, whatever hangs; `raybus up` promises 10 s."""
+"""A process that receives SIGTERM is gone after this long, whatever hangs, unless it asks for longer."""
 STOPPED, FAILED, MISCONFIGURED = 0, 1, 2
 
 Main = Callable[[Settings], Awaitable[None]]
 """Runs a service until cancelled."""
 
 
-def run(service: str, main: Main) -> int:
+def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -> int:
     """Run a service until a signal stops it; return the exit code."""
     try:
         settings = Settings.from_environment(service, os.environ)
@@ -38,7 +38,7 @@ def run(service: str, main: Main) -> int:
         gc.freeze()  # modules live as long as the process: no later collection passes over their 200,000 objects
         traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_signalled(main, settings))
+            runner.run(_until_signalled(main, settings, cleanup_seconds))
     except (Exception, BaseExceptionGroup) as problem:  # the last frame: what gets here ends the process
         causes = list(errors.leaves(problem))
         if (wrong := next(filter(_is_misconfigured, causes), None)) is not None:
@@ -60,19 +60,19 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-async def _until_signalled(main: Main, settings: Settings) -> None:
+async def _until_signalled(main: Main, settings: Settings, cleanup_seconds: float) -> None:
     """Run `main`; a signal cancels it and starts the countdown."""
     loop, task, stopping = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
 
     def end_at_once() -> None:
-        log.critical("cleaning up took too long", seconds=CLEANUP_SECONDS)
+        log.critical("cleaning up took too long", seconds=cleanup_seconds)
         os._exit(FAILED)
 
     def stop(name: str) -> None:
         if not stopping.is_set() and task is not None:
             log.info("stopping", signal=name)
             stopping.set()
-            loop.call_later(CLEANUP_SECONDS, end_at_once)
+            loop.call_later(cleanup_seconds, end_at_once)
             task.cancel()
 
     metrics.measure_lag(loop)

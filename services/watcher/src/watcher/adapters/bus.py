@@ -7,7 +7,7 @@ from secrets import token_hex
 
 from common import errors
 from common.bus import feed, messages, streams, subjects
-from common.bus.consumer import Source, consume
+from common.bus.consumer import LAST_OF_EACH, Begin, Source, consume, from_sequence
 from common.bus.feed import Synced
 from common.bus.messages import Message
 from common.bus.nats import Bus, Stored
@@ -53,6 +53,13 @@ class NatsStream:
         marker = await self.marker()
         if marker is not None and (why := feed.foreign(marker.epoch, ours)):
             raise errors.Unavailable(why)
+        return {subject: entry for subject, entry in (await self._headers(LAST_OF_EACH)).items() if not entry.is_gone}
+
+    async def since(self, sequence: int) -> dict[str, Entry]:
+        return await self._headers(from_sequence(sequence))
+
+    async def _headers(self, begin: Begin) -> dict[str, Entry]:
+        """Read a part of the stream to its end; return what its subjects held there."""
         held: dict[str, Entry] = {}
         read = asyncio.Event()
 
@@ -60,7 +67,9 @@ class NatsStream:
             held[stored.subject] = _entry(stored)
 
         name = f"watcher-{token_hex(6)}"
-        source = Source(stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=name, headers_only=True)
+        source = Source(
+            stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=name, headers_only=True, begin=begin
+        )
         async with consume(self._bus, source, take=take, read=read.set) as reading:
             async with asyncio.TaskGroup() as group:
                 broken = group.create_task(reading.until_broken())
@@ -70,7 +79,7 @@ class NatsStream:
                 arrived.cancel()
             if not read.is_set():
                 raise errors.Unavailable("the state stream could not be read to its end")
-        return {subject: entry for subject, entry in held.items() if not entry.is_gone}
+        return held
 
     async def last(self, subject: str) -> Entry:
         stored = await self._bus.last(subjects.STATE_STREAM, subject)

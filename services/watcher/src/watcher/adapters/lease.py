@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -16,8 +16,9 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
-from watcher.leadership import LeaseObservation, Role
+from watcher.leadership import LeaseObservation, Preparation, Role
 from watcher.ports import Server
+from watcher.term import Term
 
 log = structlog.get_logger()
 
@@ -29,6 +30,10 @@ SERVER_SECONDS: Final = 4.0
 """A leader yields after its server has been silent for this long; two requests can time out in it."""
 STREAM_SECONDS: Final = 12.0
 """A leader yields, and tries another connection, after its stream has been silent for this long."""
+
+
+Work = Callable[[Term], Coroutine[Any, Any, None]]
+"""What a leader does, until cancelled."""
 
 
 class Reach:
@@ -81,10 +86,18 @@ class _Lease(msgspec.Struct, frozen=True):
     metadata: Body
     spec: LeaseSpec = LeaseSpec()
 
+    def annotation(self, name: str) -> str:
+        """Return an annotation; empty when there is none."""
+        annotations: dict[str, str] = self.metadata.get("annotations") or {}
+        return annotations.get(name, "")
+
     @property
     def role(self) -> Role | None:
-        annotations: dict[str, str] = self.metadata.get("annotations") or {}
-        return leadership.role_of(self.spec, annotations.get(leadership.ANNOTATION, ""))
+        return leadership.role_of(self.spec, self.annotation(leadership.ANNOTATION))
+
+    @property
+    def is_handed_over(self) -> bool:
+        return leadership.is_handed_over(self.spec, self.annotation(leadership.ANNOTATION))
 
 
 class Leadership:
@@ -100,6 +113,8 @@ class Leadership:
         self._seen: LeaseObservation | None = None
         self._valid_until = 0.0
         self._written_at = 0.0
+        self._prepares = False
+        """Whether this replica prepares to follow a leader that leaves."""
         self.problem: str | None = "the Lease has not been read yet"
         """Why neither we nor another watcher lead; None while one does."""
         self.standing_by: str | None = None
@@ -110,27 +125,53 @@ class Leadership:
         """Return whether no other replica can lead now; by the machine's own clock, which runs on while a process is stopped."""
         return monotonic() < self._valid_until
 
-    @contextlib.asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
-        """Wait for the Lease, hold it as long as the block lasts, and let it go when that is cancelled."""
-        while (why := self._reach.problem) is not None or not await self._try(Role.LEADS):
-            if why is not None:
-                await self._try(Role.YIELDS)
-                self.set_problem(why)
-            await asyncio.sleep(leadership.CHECK_SECONDS)
-        log.info("leading", lease=leadership.LEASE_NAME, identity=self._me)
-        _export(is_leading=True)
-        self.problem = self.standing_by = None
-        try:
-            yield
-        except BaseException:
-            await self._release()
-            raise
-        finally:
-            _export(is_leading=False)
-            self._valid_until = 0.0
+    async def lead(self, work: Work, *, is_complete: Callable[[], bool]) -> None:
+        """Wait for the Lease, have `work` done as long as it is held, and let it go; once for each time that this replica leads.
 
-    async def keep(self) -> str:
+        The work begins before that when another leader leaves: its term has not begun then. `is_complete` is whether the stream holds
+        all that the API server reports, so that another watcher can go on from it.
+        """
+        term, working = Term(), None
+        async with asyncio.TaskGroup() as group:
+            try:
+                while not await self._is_taken(term):
+                    if self._prepares and working is None:
+                        log.info("preparing to lead", after=self.standing_by)
+                        working = group.create_task(work(term))
+                    elif working is not None and not self._prepares:
+                        await _ended(working)
+                        term, working = Term(), None
+                    wait = leadership.HAND_OVER_CHECK_SECONDS if self._prepares else leadership.CHECK_SECONDS
+                    await asyncio.sleep(wait)
+                log.info("leading", lease=leadership.LEASE_NAME, identity=self._me)
+                _export(is_leading=True)
+                self.problem = self.standing_by = None
+                working = working or group.create_task(work(term))
+                term.begun.set()
+                why = await self._keep()
+                await _ended(working)
+                self.set_problem(why)
+            except BaseException:
+                if working is not None and term.begun.is_set():
+                    # In a task of its own: this one is cancelled, and Python 3.11 would not count the time-outs in it.
+                    is_handed_over = not working.done() and await group.create_task(self._hand_over(is_complete))
+                    role = Role.HANDED_OVER if is_handed_over and is_complete() else Role.LEADS
+                    await _ended(working)
+                    await self._release(role)
+                raise
+            finally:
+                _export(is_leading=False)
+                self._valid_until = 0.0
+
+    async def _is_taken(self, term: Term) -> bool:
+        """Take the Lease if it can be had, and if NATS can be reached."""
+        if (why := self._reach.problem) is not None:
+            await self._try(Role.YIELDS)
+            self.set_problem(why)
+            return False
+        return await self._try(Role.LEADS, term)
+
+    async def _keep(self) -> str:
         """Renew until that fails for too long, another holder has the Lease, or NATS is out of reach; return why."""
         while True:
             await asyncio.sleep(leadership.CHECK_SECONDS)
@@ -147,17 +188,38 @@ class Leadership:
             if not self.has_valid_lease:
                 return f"the Lease could not be renewed for {leadership.DEADLINE_SECONDS:g} s"
 
+    async def _hand_over(self, is_complete: Callable[[], bool]) -> bool:
+        """Announce that this replica leaves, and go on leading until another one is prepared, or none answers; return whether one is."""
+        with contextlib.suppress(*OURS):
+            async with asyncio.timeout(leadership.PREPARE_SECONDS):
+                began = monotonic()
+                while is_complete() and self.has_valid_lease and not self._reach.is_lost:
+                    asked, found = monotonic(), await self._read()
+                    if found is None or found.spec.holder_identity != self._me:
+                        break
+                    following = found.annotation(leadership.NEXT_ANNOTATION)
+                    if following.endswith(f" {Preparation.DONE}"):
+                        log.info("handing over", to=following.partition(" ")[0])
+                        return True
+                    if not following and monotonic() > began + leadership.ANSWER_SECONDS:
+                        break
+                    if found.role is not Role.LEAVES or not self._is_renewed:
+                        with contextlib.suppress(errors.Conflict):
+                            await self._write(found, Role.LEAVES, asked, following=following)
+                    await asyncio.sleep(leadership.HAND_OVER_CHECK_SECONDS)
+        return False
+
     def set_problem(self, why: str) -> None:
         """Record why this replica does not lead, and no other watcher is known to."""
         if why != self.problem:
             log.warning("not leading", why=why)
         self.problem, self.standing_by = why, None
 
-    async def _try(self, role: Role) -> bool:
+    async def _try(self, role: Role, term: Term | None = None) -> bool:
         """Take or renew the Lease if allowed; return whether that was done. With `Role.YIELDS` it only renews."""
         try:
             async with asyncio.timeout(leadership.DEADLINE_SECONDS):
-                return await self._take(role)
+                return await self._take(role, term)
         except (errors.Conflict, errors.AlreadyExists):
             return False
         except OURS as problem:
@@ -165,9 +227,10 @@ class Leadership:
                 self.set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
             return False
 
-    async def _take(self, role: Role) -> bool:
+    async def _take(self, role: Role, term: Term | None) -> bool:
         asked = monotonic()
         found = await self._read()
+        self._prepares = False
         if found is None:
             if role is Role.LEADS:
                 await self._write(None, role, asked)
@@ -179,6 +242,8 @@ class Leadership:
                 return False
         if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is None:
             await self._write(found, role, asked)
+            if term is not None:
+                term.is_handed_over = found.is_handed_over
             return True
         held = f"{self._where} is held by {holder}"
         if self._seen.role is None:
@@ -187,19 +252,32 @@ class Leadership:
         if self.standing_by is None:
             log.info("standing by", why=held)
         self.problem, self.standing_by = None, held
+        if term is not None:
+            await self._prepare(found, term)
         return False
+
+    async def _prepare(self, found: _Lease, term: Term) -> None:
+        """Answer a leader that leaves how far this replica is, if no other one prepares."""
+        following = found.annotation(leadership.NEXT_ANNOTATION)
+        if self._seen is None or not leadership.may_prepare(self._seen, following, self._me):
+            return
+        self._prepares = True
+        progress = Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN
+        if following != (mine := leadership.annotation_of(self._me, progress)):
+            await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: mine})
 
     @property
     def _is_renewed(self) -> bool:
         return monotonic() < self._written_at + leadership.RENEW_SECONDS
 
-    async def _release(self) -> None:
+    async def _release(self, role: Role) -> None:
         try:
             async with asyncio.timeout(leadership.RENEW_SECONDS):
                 while (found := await self._read()) is not None and found.spec.holder_identity == self._me:
                     # A renewal that was cancelled may still reach the API server in between.
                     with contextlib.suppress(errors.Conflict):
-                        await self._put(leadership.released(found.spec, at=self._clock.now()), found, Role.LEADS)
+                        spec = leadership.released(found.spec, at=self._clock.now())
+                        await self._put(spec, found, {**self._mark(role), leadership.NEXT_ANNOTATION: ""})
                         log.info("the Lease was released", lease=leadership.LEASE_NAME)
                         return
         except OURS as problem:
@@ -212,17 +290,22 @@ class Leadership:
             return None
         return msgspec.json.decode(answer, type=_Lease)
 
-    async def _write(self, found: _Lease | None, role: Role, asked: float) -> None:
+    async def _write(self, found: _Lease | None, role: Role, asked: float, *, following: str = "") -> None:
         """Take or renew the Lease; it is ours for some time from the moment that we asked for it."""
         mine = leadership.taken(None if found is None else found.spec, self._me, at=self._clock.now())
-        lease = await self._put(mine, found, role)
+        lease = await self._put(mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following})
         self._seen = LeaseObservation(lease.spec, lease.role, monotonic())
         self._written_at = asked
-        self._valid_until = asked + leadership.DEADLINE_SECONDS if lease.role is Role.LEADS else 0.0
+        self._valid_until = 0.0 if lease.role is Role.YIELDS else asked + leadership.DEADLINE_SECONDS
 
-    async def _put(self, spec: LeaseSpec, found: _Lease | None, role: Role) -> _Lease:
+    def _mark(self, role: Role) -> dict[str, str]:
+        """Return the annotation that gives the role of this replica."""
+        return {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
+
+    async def _put(self, spec: LeaseSpec, found: _Lease | None, annotations: Mapping[str, str]) -> _Lease:
+        """Write the Lease with some annotations, of which empty ones are removed."""
         metadata = {} if found is None else found.metadata
-        annotations: dict[str, str] = metadata.get("annotations") or {}
+        before: dict[str, str] = metadata.get("annotations") or {}
         body = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
@@ -230,12 +313,18 @@ class Leadership:
                 **{name: value for name, value in metadata.items() if name != "managedFields"},
                 "name": leadership.LEASE_NAME,
                 "namespace": self._namespace,
-                "annotations": {**annotations, leadership.ANNOTATION: leadership.annotation_of(self._me, role)},
+                "annotations": {name: value for name, value in {**before, **annotations}.items() if value},
             },
             "spec": msgspec.to_builtins(spec),
         }
         write = self._kube.create if found is None else self._kube.replace
         return msgspec.json.decode(await write(LEASE, self._namespace, body), type=_Lease)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task, and wait until it is over."""
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 def _export(*, is_leading: bool) -> None:

@@ -17,6 +17,8 @@ from support.waiting import eventually_true
 REFUSED_SHARE: Final = 0.4
 LATENCY: Final = 0.5
 HEALED_SECONDS: Final = 5.0
+HAND_OVER_SECONDS: Final = 1.0
+"""So long two watchers take to hand over."""
 
 
 class Faults:
@@ -36,6 +38,8 @@ class Faults:
             "SIGTERM": self._term,
             "SIGSTOP": self._freeze,
             "cut off from the API server": self._partition,
+            "SIGTERM of a watcher": self._term,
+            "kill -9 in a hand-over of watchers": self._kill_in_hand_over,
             "kill -9 of a watcher": self._kill,
             "SIGSTOP of a watcher": self._freeze,
             "NATS kill": self._nats_dies,
@@ -97,6 +101,15 @@ class Faults:
     async def _term(self, fault: Fault) -> None:
         """Delete its pod; the new one would start on a node of its own, so it starts here when the others have taken over."""
         await self._replace(fault, self._stack.fleet.end)
+
+    async def _kill_in_hand_over(self, fault: Fault) -> None:
+        """Kill the watcher that ends, or the one that prepares, at any moment of what they do together."""
+        watchers = self._stack.fleet.of(WATCHER)
+        ends, dies = self._victim(fault), watchers[fault.draw // len(watchers) % len(watchers)]
+        ends.send_signal(signal.SIGTERM)
+        await asyncio.sleep(self._random.uniform(0.0, HAND_OVER_SECONDS))
+        dies.send_signal(signal.SIGKILL)
+        await asyncio.sleep(fault.lasts - HAND_OVER_SECONDS)
 
     async def _replace(self, fault: Fault, end: Callable[[Replica], None]) -> None:
         fleet = self._stack.fleet

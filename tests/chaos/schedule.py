@@ -37,12 +37,15 @@ TERM: Final = Kind(name="SIGTERM", lasts=2.0, recovers=6.0, targets=RECONCILERS)
 FREEZE: Final = Kind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
 PARTITION: Final = Kind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
 SCALE: Final = Kind(name="scale", recovers=20.0)
+WATCHER_TERM: Final = Kind(name="SIGTERM of a watcher", lasts=2.0, recovers=6.0, targets=(WATCHER,))
 KINDS: Final = (
     CRASH,
     LOSS,
     TERM,
     FREEZE,
     PARTITION,
+    WATCHER_TERM,
+    Kind(name="kill -9 in a hand-over of watchers", lasts=2.0, recovers=14.0, targets=(WATCHER,)),
     Kind(name="kill -9 of a watcher", recovers=14.0, targets=(WATCHER,)),
     Kind(name="SIGSTOP of a watcher", lasts=12.0, targets=(WATCHER,)),
     Kind(name="NATS kill", lasts=1.0, recovers=12.0),

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import Violation
-from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM
+from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM, WATCHER, WATCHER_TERM
 
 RULE: Final = "no long gap"
 STALLED: Final = "no stalled key"
@@ -22,6 +22,7 @@ LIMITS: Final = {
     FREEZE.name: 10.0,
     PARTITION.name: 10.0,
     TERM.name: 1.0,
+    WATCHER_TERM.name: 1.0,
     SCALE.name: 2.0,
 }
 """Seconds, by kind of fault; while it scales, new processes take processors from those that work."""
@@ -114,7 +115,7 @@ def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None
 
 def _limit(wait: Wait, cause: Struck) -> float | None:
     """Return what is allowed; nothing is where no other replica could have helped, or the fault struck others."""
-    if cause.replicas < 2 or (cause.service and cause.service != wait.service):
+    if cause.replicas < 2 or cause.service not in {"", WATCHER, wait.service}:
         return None
     return LIMITS.get(cause.kind)
 

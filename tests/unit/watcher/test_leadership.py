@@ -6,7 +6,7 @@ import pytest
 
 from common.api.core import LeaseSpec
 from watcher import leadership
-from watcher.leadership import LeaseObservation, Role
+from watcher.leadership import LeaseObservation, Preparation, Role
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
@@ -48,6 +48,52 @@ def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease()
 
     assert leadership.holder_to_wait_for(seen, "second", now=0.0) is None
     assert (mine.holder_identity, mine.lease_duration_seconds) == ("first", leadership.DURATION_SECONDS)
+
+
+HANDED_OVER = leadership.annotation_of("a", Role.HANDED_OVER)
+PREPARED = leadership.annotation_of("b", Preparation.DONE)
+
+
+@pytest.mark.parametrize(
+    ("holder", "annotation", "expected"),
+    [
+        pytest.param("", HANDED_OVER, "b", id="handed over"),
+        pytest.param("", "a leads", "", id="released by a leader that waited for no other"),
+        pytest.param("kuberay", HANDED_OVER, "", id="KubeRay was first"),
+    ],
+)
+def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(holder: str, annotation: str, expected: str) -> None:
+    assert leadership.next_holder_of(LeaseSpec(holder_identity=holder), annotation, PREPARED) == expected
+
+
+def test_the_watcher_that_is_prepared_has_the_first_try() -> None:
+    """Any other one would first list everything; it takes the Lease when the first one does not."""
+    spec = leadership.released(leadership.taken(None, "a", at=AT), at=AT)
+    seen = leadership.observe(None, spec, None, "b", now=10.0)
+    assert leadership.holder_to_wait_for(seen, "b", now=10.0) is None
+    assert leadership.holder_to_wait_for(seen, "c", now=10.9) == "b"
+    assert leadership.holder_to_wait_for(seen, "c", now=11.0) is None
+    assert leadership.observe(seen, spec, None, "b", now=12.0) is seen
+    assert leadership.observe(seen, spec, None, "", now=12.0).since == 12.0
+
+
+@pytest.mark.parametrize(
+    ("role", "holder", "following", "expected"),
+    [
+        pytest.param(Role.LEAVES, "a", "", True, id="no other one prepares"),
+        pytest.param(Role.LEAVES, "a", "me prepares", True, id="it does already"),
+        pytest.param(Role.LEAVES, "a", "b prepares", False, id="another one prepares"),
+        pytest.param(Role.LEADS, "a", "", False, id="the leader stays"),
+        pytest.param(Role.YIELDS, "a", "", False, id="the leader yields"),
+        pytest.param(None, "kuberay", "", False, id="KubeRay leads"),
+        pytest.param(Role.LEAVES, "me", "", False, id="this replica leads"),
+    ],
+)
+def test_one_watcher_prepares_for_a_leader_that_leaves(
+    role: Role | None, holder: str, following: str, expected: bool
+) -> None:
+    seen = LeaseObservation(LeaseSpec(holder_identity=holder), role, 0.0)
+    assert leadership.may_prepare(seen, following, "me") is expected
 
 
 def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> None:

@@ -124,6 +124,7 @@ async def test_a_leader_leads_until_another_one_is_prepared(prepares: float) -> 
             assert prepares <= one.left_at - ended_at <= prepares + leadership.CHECK_SECONDS + MOMENT
             assert 0.0 <= two.leads_since - one.left_at <= MOMENT
             assert leadership.NEXT_ANNOTATION not in (await held_lease(kube))["metadata"]["annotations"]
+            assert (await held_lease(kube))["spec"]["holderIdentity"] == "b"
 
 
 async def test_one_of_two_prepares() -> None:
@@ -135,6 +136,9 @@ async def test_one_of_two_prepares() -> None:
             await asyncio.sleep(5.0)
             assert sorted((len(two.terms), len(three.terms))) == [0, 1]
             assert (two.dropped, three.dropped) == (0, 0)
+            assert [each.leads_since is not None for each in (two, three)] == [
+                bool(each.terms) for each in (two, three)
+            ]
 
 
 async def test_a_leader_without_another_one_leaves_soon() -> None:

@@ -65,6 +65,8 @@ class LeaseObservation(msgspec.Struct, frozen=True):
     role: Role | None
     """None when its holder is no watcher of raybus."""
     since: float
+    next_holder: str = ""
+    """The watcher to which it was handed over; it has the first try."""
 
 
 def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
@@ -79,9 +81,10 @@ def annotation_of(identity: str, does: Role | Preparation) -> str:
     return f"{identity} {does}"
 
 
-def is_handed_over(spec: LeaseSpec, annotation: str) -> bool:
-    """Return whether nobody holds a Lease since a leader with a complete stream has released it."""
-    return not spec.holder_identity and annotation.endswith(f" {Role.HANDED_OVER}")
+def next_holder_of(spec: LeaseSpec, annotation: str, following: str) -> str:
+    """Return the watcher to which a leader with a complete stream has released a Lease that nobody holds yet; empty when there is none."""
+    is_handed_over = not spec.holder_identity and annotation.endswith(f" {Role.HANDED_OVER}")
+    return following.partition(" ")[0] if is_handed_over else ""
 
 
 def may_prepare(seen: LeaseObservation, following: str, me: str) -> bool:
@@ -89,16 +92,18 @@ def may_prepare(seen: LeaseObservation, following: str, me: str) -> bool:
     return seen.role is Role.LEAVES and seen.spec.holder_identity != me and following.partition(" ")[0] in {"", me}
 
 
-def observe(before: LeaseObservation | None, spec: LeaseSpec, role: Role | None, *, now: float) -> LeaseObservation:
+def observe(
+    before: LeaseObservation | None, spec: LeaseSpec, role: Role | None, next_holder: str = "", *, now: float
+) -> LeaseObservation:
     """Return the observation of a Lease after one more read."""
-    if before is not None and (before.spec, before.role) == (spec, role):
+    if before is not None and (before.spec, before.role, before.next_holder) == (spec, role, next_holder):
         return before
-    return LeaseObservation(spec, role, now)
+    return LeaseObservation(spec, role, now, next_holder)
 
 
 def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:
-    """Return another holder of the Lease that has not expired and does not yield; None when there is none."""
-    holder = seen.spec.holder_identity
+    """Return another holder of the Lease that has not expired and does not yield, or is about to be one; None when there is none."""
+    holder = seen.spec.holder_identity or seen.next_holder
     if not holder or holder == me or seen.role is Role.YIELDS:
         return None
     return holder if now < seen.since + (seen.spec.lease_duration_seconds or DURATION_SECONDS) else None

@@ -12,10 +12,9 @@ from common.api.core import Pod
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.clock import SystemClock
-from common.runtime import informer as informers
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
-from common.runtime.key import Key, Rank, Watched
+from common.runtime.key import Key, Watched
 
 pytestmark = pytest.mark.looptime
 
@@ -42,7 +41,7 @@ def keys_of(obj: Object) -> list[Key]:
 class Shell:
     """A controller with reconciles that last as long as a test sets."""
 
-    def __init__(self, *, rank: Callable[[Key], Rank] | None = None) -> None:
+    def __init__(self) -> None:
         self.cache = Cache()
         self.forgotten: list[str] = []
         watched = Watched(kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of)
@@ -53,7 +52,6 @@ class Shell:
             watched,
             cache=self.cache,
             clock=SystemClock(),
-            rank=rank,
             forget=[self._forget],
             report_quarantine=self._report,
         )
@@ -106,30 +104,6 @@ async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
 
     await shell.run(script)
     assert shell.reconciles == ["a", "b"]
-
-
-@pytest.mark.parametrize("does_load", [pytest.param(True, id="it loads"), pytest.param(False, id="it never does")])
-async def test_steady_keys_wait_for_the_loads_of_other_partitions_but_not_for_ever(*, does_load: bool) -> None:
-    """Thousands of them find nothing to do, while a cluster that was created meanwhile may be in a partition that loads (ADR 38)."""
-    shell = Shell(rank=lambda key: Rank(is_steady=key.name.startswith("steady")))
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
-    for listener, names in ((first, ("steady", "new")), (second, ("steady2", "new2"))):
-        listener.loading("start")
-        for name in names:
-            listener.changed("RayCluster", a_cluster(name), trace="")
-
-    async def script() -> None:
-        first.synced(10)
-        await asyncio.sleep(0.9 * informers.STEADY_SECONDS)
-        assert shell.reconciles == ["new"]
-        first.changed("RayCluster", a_cluster("steady", version=2), trace="")
-        await asyncio.sleep(0)
-        if does_load:
-            second.synced(10)
-        await asyncio.sleep(0.2 * informers.STEADY_SECONDS)
-        assert sorted(shell.reconciles[1:]) == (["new2", "steady", "steady2"] if does_load else ["steady"])
-
-    await shell.run(script)
 
 
 async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:

@@ -24,8 +24,6 @@ from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()
 
-STEADY_SECONDS: Final = 3.0
-"""So long steady keys wait at most: a partition that does not load must not hold up the others."""
 FOREIGN_MET: Final = 3
 """Runs of `tidy` that an object of another replica stays in the cache."""
 
@@ -45,9 +43,6 @@ class Informer:
         """The partition of each key that was ever enqueued."""
         self.was_synced = False
         self._foreign: dict[caches.Key, int] = {}
-        self._steady: dict[Key, None] = {}
-        """Steady keys of first loads that wait for the other loads."""
-        self._steady_timer: asyncio.TimerHandle | None = None
         metrics.PARTITIONS_HELD.labels(name).set_function(lambda: len(self.followed))
         metrics.PARTITIONS_LOADING.labels(name).set_function(lambda: self.loading)
 
@@ -101,32 +96,6 @@ class Informer:
         partition = self._followed(key)
         if partition is not None:
             partition.defer(key)
-
-    def enqueue(self, key: Key, *, is_new: bool = False) -> None:
-        """Have a key reconciled."""
-        self._steady.pop(key, None)
-        self.queue.add(key, is_new=is_new)
-
-    def loaded(self, keys: Iterable[Key]) -> None:
-        """Enqueue the keys of a first load; steady ones once no partition loads any more, which their reconciles would delay, or after a while."""
-        is_loading = self.loading > 0
-        for key in keys:
-            if is_loading and self.queue.is_steady(key):
-                self._steady[key] = None
-            else:
-                self.queue.add(key)
-        if not is_loading:
-            self._enqueue_steady()
-        elif self._steady and self._steady_timer is None:
-            self._steady_timer = asyncio.get_running_loop().call_later(STEADY_SECONDS, self._enqueue_steady)
-
-    def _enqueue_steady(self) -> None:
-        if self._steady_timer is not None:
-            self._steady_timer.cancel()
-            self._steady_timer = None
-        steady, self._steady = self._steady, {}
-        for key in steady:
-            self.queue.add(key)
 
     def silent_since(self, key: Key) -> float | None:
         """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock; None while it does."""
@@ -277,10 +246,8 @@ class _Partition:
         informer = self._informer
         gone = informer.cache.keep_only(loaded, informer.objects_of({self._number}), listed_at=version)
         self._enqueue(self._due or ())
-        for each in gone:
+        for each in (*gone, *(informer.cache.objects_of(self._number) if self._due is None else ())):
             self._enqueue(self._keys_of(each, ""))
-        first = informer.cache.objects_of(self._number) if self._due is None else ()
-        informer.loaded(dict.fromkeys(key for each in first for key in self._keys_of(each, "")))
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
             objects, partitions = len(informer.cache), len(informer.followed)
@@ -299,7 +266,7 @@ class _Partition:
         """Have keys reconciled, at once or after the running load; `new` is that of an object that has just been created."""
         for key in keys:
             if self.is_synced:
-                self._informer.enqueue(key, is_new=key == new)
+                self._informer.queue.add(key, is_new=key == new)
             else:
                 self.defer(key)
 

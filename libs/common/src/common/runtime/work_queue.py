@@ -107,10 +107,6 @@ class WorkQueue(Generic[K]):
         """Return whether a reconcile of a key is requested as soon as possible."""
         return key in self._waiting or key in self._dirty
 
-    def is_steady(self, key: K) -> bool:
-        """Return whether a key has reached its goal."""
-        return self._rank(key).is_steady
-
     def failures(self, key: K) -> int:
         """Return how often in a row a key has failed."""
         return self._failures.get(key, 0)

@@ -96,8 +96,9 @@ class _Lease(msgspec.Struct, frozen=True):
         return leadership.role_of(self.spec, self.annotation(leadership.ANNOTATION))
 
     @property
-    def is_handed_over(self) -> bool:
-        return leadership.is_handed_over(self.spec, self.annotation(leadership.ANNOTATION))
+    def next_holder(self) -> str:
+        following = self.annotation(leadership.NEXT_ANNOTATION)
+        return leadership.next_holder_of(self.spec, self.annotation(leadership.ANNOTATION), following)
 
 
 class Leadership:
@@ -235,7 +236,7 @@ class Leadership:
             if role is Role.LEADS:
                 await self._write(None, role, asked)
             return role is Role.LEADS
-        self._seen = leadership.observe(self._seen, found.spec, found.role, now=monotonic())
+        self._seen = leadership.observe(self._seen, found.spec, found.role, found.next_holder, now=monotonic())
         if role is Role.YIELDS:
             has_yielded = self._seen.role is Role.YIELDS and self._is_renewed
             if has_yielded or found.spec.holder_identity != self._me:
@@ -243,10 +244,10 @@ class Leadership:
         if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is None:
             await self._write(found, role, asked)
             if term is not None:
-                term.is_handed_over = found.is_handed_over
+                term.is_handed_over = bool(found.next_holder)
             return True
         held = f"{self._where} is held by {holder}"
-        if self._seen.role is None:
+        if self._seen.role is None and not found.next_holder:
             self.set_problem(held)
             return False
         if self.standing_by is None:
@@ -277,7 +278,7 @@ class Leadership:
                     # A renewal that was cancelled may still reach the API server in between.
                     with contextlib.suppress(errors.Conflict):
                         spec = leadership.released(found.spec, at=self._clock.now())
-                        await self._put(spec, found, {**self._mark(role), leadership.NEXT_ANNOTATION: ""})
+                        await self._put(spec, found, self._mark(role))
                         log.info("the Lease was released", lease=leadership.LEASE_NAME)
                         return
         except OURS as problem:

@@ -103,7 +103,7 @@ class Faults:
         await self._replace(fault, self._stack.fleet.end)
 
     async def _kill_in_hand_over(self, fault: Fault) -> None:
-        """Kill the watcher that ends, or the one that prepares, at any moment of what they do together."""
+        """Kill the watcher that ends, or its successor, at any moment of their hand-over."""
         watchers = self._stack.fleet.of(WATCHER)
         ends, dies = self._victim(fault), watchers[fault.draw // len(watchers) % len(watchers)]
         ends.send_signal(signal.SIGTERM)

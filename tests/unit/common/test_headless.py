@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-UNWANTED = {"rich", "httpx", "click", "pygments", "cryptography", "kubernetes_asyncio", "opentelemetry"}
+UNWANTED = {"rich", "httpx", "click", "pygments", "cryptography", "kubernetes_asyncio", "opentelemetry", "aiohttp.web"}
 
 
 def imported(code: str) -> set[str]:
@@ -28,6 +28,17 @@ import common.headless, aiohttp.connector
 contexts = aiohttp.connector._SSL_CONTEXT_VERIFIED, aiohttp.connector._SSL_CONTEXT_UNVERIFIED
 assert [each.get_ca_certs() for each in contexts] == [[], []]
 assert dict(os.environ) == before"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_garbage_is_collected_once_the_work_begins() -> None:
+    code = """
+import gc, os, common.headless
+from common.runtime import process
+assert not gc.isenabled()
+async def work(settings):
+    assert gc.isenabled() and gc.get_freeze_count() > 0
+assert process.run("test", work) == 0"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -1,10 +1,14 @@
-"""`/metrics`, `/healthz` and `/readyz` of a service, on one port."""
+"""`/metrics`, `/healthz` and `/readyz` of a service, on one port.
+
+aiohttp's low-level server: its `web`, with routes, files and WebSockets, takes 1.4 MiB and 17 ms of a processor more in each process.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
+from aiohttp.web_server import Server
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, disable_created_metrics, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -16,17 +20,28 @@ Check = Callable[[], str | None]
 async def serve(port: int, *, live: Check, ready: Check, note: Check = lambda: None) -> None:
     """Answer until cancelled; 200 with `ok`, or what there is to note of one that is ready, or 503 with the reason."""
     disable_created_metrics()
-    app = web.Application()
-    app.router.add_get("/metrics", _metrics)
-    app.router.add_get("/healthz", _answer(live, lambda: None))
-    app.router.add_get("/readyz", _answer(ready, note))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+
+    async def answer(request: BaseRequest) -> Response:
+        if request.method not in {"GET", "HEAD"}:
+            return Response(status=405, headers={"Allow": "GET, HEAD"})
+        match request.path:
+            case "/metrics":
+                return await _metrics()
+            case "/healthz":
+                return _checked(live(), None)
+            case "/readyz":
+                return _checked(ready(), note())
+            case _:
+                return Response(status=404)
+
+    server = Server(answer, access_log=None)
+    # A pod's probes come from outside.
+    listening = await asyncio.get_running_loop().create_server(server, "0.0.0.0", port)  # noqa: S104
     try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  (a pod's probes come from outside)
         await asyncio.Event().wait()
     finally:
-        await runner.cleanup()
+        listening.close()
+        await server.shutdown(timeout=1.0)
 
 
 class _Scrape(Collector):
@@ -39,15 +54,11 @@ class _Scrape(Collector):
         return self._families
 
 
-async def _metrics(_request: web.Request) -> web.Response:
+async def _metrics() -> Response:
     """Read the state here, where nothing changes it meanwhile; the text is written beside the event loop."""
     text = await asyncio.to_thread(generate_latest, _Scrape(list(REGISTRY.collect())))
-    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    return Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _answer(check: Check, note: Check) -> Handler:
-    async def handle(_request: web.Request) -> web.Response:
-        problem = check()
-        return web.Response(text=(problem or note() or "ok") + "\n", status=200 if problem is None else 503)
-
-    return handle
+def _checked(problem: str | None, note: str | None) -> Response:
+    return Response(text=(problem or note or "ok") + "\n", status=200 if problem is None else 503)

@@ -36,6 +36,7 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
         logging.configure(service, level=settings.log_level)
         gc.collect()
         gc.freeze()  # modules live as long as the process: no later collection passes over their 200,000 objects
+        gc.enable()
         traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signalled(main, settings, cleanup_seconds))

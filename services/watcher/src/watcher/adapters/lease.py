@@ -151,7 +151,7 @@ class Leadership:
                 term.begun.set()
                 why = await self._keep()
                 await _ended(working)
-                self.set_problem(why)
+                self._set_problem(why)
             except BaseException:
                 if working is not None and term.begun.is_set():
                     # In a task of its own: this one is cancelled, and Python 3.11 would not count the time-outs in it.
@@ -168,7 +168,7 @@ class Leadership:
         """Take the Lease if it can be had, and if NATS can be reached."""
         if (why := self._reach.problem) is not None:
             await self._try(Role.YIELDS)
-            self.set_problem(why)
+            self._set_problem(why)
             return False
         return await self._try(Role.LEADS, term)
 
@@ -210,7 +210,7 @@ class Leadership:
                     await asyncio.sleep(leadership.HAND_OVER_CHECK_SECONDS)
         return False
 
-    def set_problem(self, why: str) -> None:
+    def _set_problem(self, why: str) -> None:
         """Record why this replica does not lead, and no other watcher is known to."""
         if why != self.problem:
             log.warning("not leading", why=why)
@@ -225,7 +225,7 @@ class Leadership:
             return False
         except OURS as problem:
             if role is Role.LEADS:
-                self.set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
+                self._set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
             return False
 
     async def _take(self, role: Role, term: Term | None) -> bool:
@@ -248,7 +248,7 @@ class Leadership:
             return True
         held = f"{self._where} is held by {holder}"
         if self._seen.role is None and not found.next_holder:
-            self.set_problem(held)
+            self._set_problem(held)
             return False
         if self.standing_by is None:
             log.info("standing by", why=held)

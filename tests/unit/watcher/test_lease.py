@@ -141,6 +141,40 @@ async def test_one_of_two_prepares() -> None:
             ]
 
 
+async def test_another_one_prepares_when_the_first_ends() -> None:
+    """As in a rollout, which ends the standby that has answered, too."""
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    async with asked(Nats()) as reach:
+        one, two, three = (Candidate(kube, reach, name) for name in "abc")
+        async with running(one, two, three) as (first, *others):
+            began = loop.time()
+            first.cancel()
+            await asyncio.sleep(1.0)
+            chosen, other = (two, three) if two.terms else (three, two)
+            others[(two, three).index(chosen)].cancel()
+            await asyncio.sleep(5.0)
+            assert chosen.dropped == 1
+            assert other.leads_since is not None
+            assert other.terms[-1].is_handed_over
+            assert one.left_at is not None
+            assert 3.0 <= one.left_at - began <= 3.0 + leadership.CHECK_SECONDS + MOMENT
+
+
+async def test_a_leader_leaves_soon_when_the_only_other_one_ends() -> None:
+    kube, loop = FakeKube(), asyncio.get_running_loop()
+    async with asked(Nats()) as reach:
+        one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b")
+        async with running(one, two) as (first, second):
+            first.cancel()
+            await asyncio.sleep(1.0)
+            second.cancel()
+            began = loop.time()
+            await asyncio.sleep(5.0)
+            assert one.left_at is not None
+            assert one.left_at - began <= leadership.ANSWER_SECONDS + MOMENT
+            assert not (await held_lease(kube))["spec"]["holderIdentity"]
+
+
 async def test_a_leader_without_another_one_leaves_soon() -> None:
     kube, loop = FakeKube(), asyncio.get_running_loop()
     async with asked(Nats()) as reach:

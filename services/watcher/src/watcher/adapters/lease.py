@@ -159,6 +159,8 @@ class Leadership:
                     role = Role.HANDED_OVER if is_handed_over and is_complete() else Role.LEADS
                     await _ended(working)
                     await self._release(role)
+                elif self._prepares:
+                    await self._withdraw()
                 raise
             finally:
                 _export(is_leading=False)
@@ -193,7 +195,7 @@ class Leadership:
         """Announce that this replica leaves, and go on leading until another one is prepared, or none answers; return whether one is."""
         with contextlib.suppress(*OURS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
-                began = monotonic()
+                answered_at = monotonic()
                 while is_complete() and self.has_valid_lease and not self._reach.is_lost:
                     asked, found = monotonic(), await self._read()
                     if found is None or found.spec.holder_identity != self._me:
@@ -202,7 +204,9 @@ class Leadership:
                     if following.endswith(f" {Preparation.DONE}"):
                         log.info("handing over", to=following.partition(" ")[0])
                         return True
-                    if not following and monotonic() > began + leadership.ANSWER_SECONDS:
+                    if following:
+                        answered_at = asked
+                    elif asked > answered_at + leadership.ANSWER_SECONDS:
                         break
                     if found.role is not Role.LEAVES or not self._is_renewed:
                         with contextlib.suppress(errors.Conflict):
@@ -266,6 +270,16 @@ class Leadership:
         progress = Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN
         if following != (mine := leadership.annotation_of(self._me, progress)):
             await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: mine})
+
+    async def _withdraw(self) -> None:
+        """Let another replica prepare, or the leader leave, if that is possible."""
+        with contextlib.suppress(*OURS):
+            async with asyncio.timeout(leadership.RENEW_SECONDS):
+                mine = {leadership.annotation_of(self._me, progress) for progress in Preparation}
+                while (found := await self._read()) and found.annotation(leadership.NEXT_ANNOTATION) in mine:
+                    with contextlib.suppress(errors.Conflict):  # the leader has renewed it in between
+                        await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: ""})
+                        return
 
     @property
     def _is_renewed(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from bench.rig import BACKGROUND, Rig
+from bench.rig import Rig, namespace_of
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.kube.watch import Key, Target, Timing, Watch
@@ -129,7 +129,7 @@ async def create_many(rig: Rig, count: int) -> None:
     """Create so many RayClusters of the background load, some at once."""
 
     async def one(index: int) -> None:
-        await create_cluster(rig, BACKGROUND, f"c{index:05d}")
+        await create_cluster(rig, namespace_of(index), f"c{index:05d}")
 
     await each(count, one)
 

@@ -106,7 +106,7 @@ async def measure(count: int, logs: Path) -> Figures:
     emit(f"{count} clusters: the floor")
     floor = (await scale_up.floor(count)).wall
     emit(f"the floor took {floor:.0f} s; {count} clusters with raybus")
-    async with fresh() as rig, contenders.fleet_on(rig, logs) as (fleet, _):
+    async with fresh(clusters=count) as rig, contenders.fleet_on(rig, logs) as (fleet, _):
         for service in SERVICES:
             fleet.scale(service, 2)
         await fleet.ready()
@@ -130,8 +130,9 @@ async def measure(count: int, logs: Path) -> Figures:
 
 
 def _is_unready(cluster: Object) -> Key | None:
-    is_ours = cluster.metadata.namespace == BACKGROUND
-    return (BACKGROUND, cluster.metadata.name) if is_ours and background.is_ready(cluster) is None else None
+    namespace = cluster.metadata.namespace
+    is_ours = namespace.startswith(BACKGROUND)
+    return (namespace, cluster.metadata.name) if is_ours and background.is_ready(cluster) is None else None
 
 
 class _Probes:

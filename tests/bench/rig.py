@@ -18,7 +18,10 @@ from support.waiting import eventually_true
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 BACKGROUND: Final = "background"
-"""The namespace of the many clusters."""
+"""The namespace of the many clusters, or the first of theirs."""
+MOST_IN_NAMESPACE: Final = 500
+"""Clusters in a namespace: Kubernetes' controllers of endpoints compare each Service with every pod of its namespace, so that with 5,000 clusters in one they
+took most of two processors, before anything of an operator was measured."""
 ALONE: Final = "alone"
 """The namespace of somebody else."""
 USER_AGENT: Final = "bench"
@@ -38,16 +41,22 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
         return self.control_plane.kubeconfig
 
 
+def namespace_of(index: int) -> str:
+    """Return the namespace of one of the many clusters."""
+    number = index // MOST_IN_NAMESPACE
+    return f"{BACKGROUND}-{number}" if number else BACKGROUND
+
+
 @asynccontextmanager
-async def fresh(crds: Path | None = None) -> AsyncGenerator[Rig]:
-    """Run a control plane of its own for the length of a `with` block; `crds` in place of those of raybus."""
+async def fresh(crds: Path | None = None, *, clusters: int = 1) -> AsyncGenerator[Rig]:
+    """Run a control plane of its own for the length of a `with` block, with the namespaces of so many clusters; `crds` in place of those of raybus."""
     with tempfile.TemporaryDirectory(prefix="raybus-bench-") as folder:
         work = Path(folder)
         starting = ControlPlane.started(work / "cp", crds=crds or CRDS, scheduler=True, kwok_nodes=1, audit=True)
         async with starting as control_plane:
             kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
             try:
-                for name in (BACKGROUND, ALONE):
+                for name in (*map(namespace_of, range(0, clusters, MOST_IN_NAMESPACE)), ALONE):
                     await _add_namespace(kube, name)
                 yield Rig(control_plane=control_plane, kube=kube, audit=AuditLog(control_plane.audit_log), work=work)
             finally:

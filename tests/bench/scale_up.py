@@ -10,7 +10,7 @@ import msgspec
 from bench import background, cached_pods, programs
 from bench.audit import Asked, AuditLog
 from bench.contenders import Contender, Operator, Raybus
-from bench.rig import BACKGROUND, Rig, fresh
+from bench.rig import BACKGROUND, Rig, fresh, namespace_of
 from common.kube.resources import POD
 
 QUIET_SECONDS: Final = 3.0
@@ -59,10 +59,13 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 async def floor(count: int) -> Figures:
     """Post what an operator would post, without one, and wait until all pods run."""
 
-    async with fresh() as rig, background.watching(rig, background.PODS, background.is_running) as running:
+    async with (
+        fresh(clusters=count) as rig,
+        background.watching(rig, background.PODS, background.is_running) as running,
+    ):
 
         async def one(index: int) -> None:
-            await background.create_bare(rig, BACKGROUND, f"c{index:05d}")
+            await background.create_bare(rig, namespace_of(index), f"c{index:05d}")
 
         async with programs.watched(lambda: ()) as seen:
             began, before = time.monotonic(), _control_plane_cpu(rig)
@@ -85,7 +88,7 @@ async def floor(count: int) -> Figures:
 
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
     """Measure one contender on a control plane of its own."""
-    async with fresh(contender.crds) as rig, contender.on(rig) as operator:
+    async with fresh(contender.crds, clusters=count) as rig, contender.on(rig) as operator:
         await _at_rest(rig.audit)
         figures = await _scale_up(rig, operator, count)
         if isinstance(contender, Raybus):
@@ -101,7 +104,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
 
     async def one(index: int) -> None:
         name = f"c{index:05d}"
-        asked[name] = await background.create_cluster(rig, BACKGROUND, name)
+        asked[name] = await background.create_cluster(rig, namespace_of(index), name)
 
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
@@ -115,7 +118,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
             requests = await _at_rest(rig.audit, since=mark)
         cpu = programs.cpu_seconds(operator.pids()) - cpu
         servers = {name: seconds - servers.get(name, 0.0) for name, seconds in _control_plane_cpu(rig).items()}
-        at = {name: moment for (namespace, name), moment in ready.at.items() if namespace == BACKGROUND}
+        at = {name: moment for (namespace, name), moment in ready.at.items() if namespace.startswith(BACKGROUND)}
     latencies = sorted(at[name] - moment for name, moment in asked.items())
     return Figures(
         name=operator.name,

@@ -21,7 +21,7 @@ from support.waiting import eventually_true
 
 NAMESPACE: Final = "raybus"
 """Where Leases live."""
-TIMEOUT: Final = 25.0
+TIMEOUT: Final = 60.0
 READY_SECONDS: Final = 60.0
 
 

@@ -4,10 +4,12 @@ import pytest
 import yaml
 
 from common.bus import nkeys
+from common.runtime import process
 from common.settings import Settings
 from nats_admin import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY, NAMESPACE, SERVICES, Document
+from watcher import leadership
 
 ALL = manifests.read(BASE)
 CONTAINERS = manifests.containers(ALL)
@@ -66,6 +68,11 @@ def test_a_service_is_probed_and_given_time_to_end(name: str) -> None:
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     assert PODS[name]["terminationGracePeriodSeconds"] > 10
+
+
+def test_a_watcher_has_time_to_hand_over() -> None:
+    longest = leadership.PREPARE_SECONDS + process.CLEANUP_SECONDS
+    assert PODS["watcher"]["terminationGracePeriodSeconds"] > longest
 
 
 def test_the_sidecar_of_nats_exports_the_metrics_of_the_server_on_the_scraped_port() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from bench.rig import Rig, namespace_of
+from bench.rig import BACKGROUND, Rig
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.kube.watch import Key, Target, Timing, Watch
@@ -125,11 +125,11 @@ async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = 
     return asked_at
 
 
-async def create_many(rig: Rig, count: int) -> None:
-    """Create so many RayClusters of the background load, some at once."""
+async def create_many(rig: Rig, count: int, *, namespace: Callable[[int], str] = lambda _: BACKGROUND) -> None:
+    """Create so many RayClusters of the background load, some at once, each in its namespace: one, unless another rule is given."""
 
     async def one(index: int) -> None:
-        await create_cluster(rig, namespace_of(index), f"c{index:05d}")
+        await create_cluster(rig, namespace(index), f"c{index:05d}")
 
     await each(count, one)
 

@@ -27,7 +27,7 @@ from bench import background, contenders, pod_network, report, scale_up
 from bench.background import FirstSeen, Key, Object
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
-from bench.rig import ALONE, BACKGROUND, Rig, fresh
+from bench.rig import ALONE, BACKGROUND, Rig, fresh, namespace_of
 from bench.scale_up import percentile
 from bench.services import a_service
 from common import errors
@@ -114,7 +114,7 @@ async def measure(count: int, logs: Path) -> Figures:
             await background.create_cluster(rig, ALONE, "probe", workers=1)
             await ready.count(1)
             began = asyncio.get_running_loop().time()
-            await background.create_many(rig, count)
+            await background.create_many(rig, count, namespace=namespace_of)
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
         emit(f"all were ready after {wall:.0f} s")

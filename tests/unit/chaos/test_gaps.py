@@ -49,6 +49,12 @@ def test_the_cause(wait: Wait, fault: str) -> None:
             id="a hand-over of more than a second",
         ),
         pytest.param(
+            a_wait(10.0, 1.1),
+            Struck(kind="SIGTERM of a watcher", service="watcher", began=10.0, over=20.0, replicas=2),
+            1,
+            id="a hand-over of watchers that any service felt",
+        ),
+        pytest.param(
             a_wait(10.0, 2.1),
             Struck(kind="scale", service="", began=10.0, over=20.0, replicas=2),
             1,

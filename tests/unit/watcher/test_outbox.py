@@ -30,9 +30,9 @@ def gone(version: int) -> Gone:
 
 
 @asynccontextmanager
-async def working(stream: FakeStateStream) -> AsyncGenerator[tuple[Outbox, list[str]]]:
+async def working(stream: FakeStateStream, *, is_open: bool = True) -> AsyncGenerator[tuple[Outbox, list[str]]]:
     reasons: list[str] = []
-    outbox = Outbox(stream, await stream.load(), reasons.append)
+    outbox = Outbox(stream, await stream.load(), reasons.append, is_open=is_open)
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(outbox.work()) for _ in range(3)]
         yield outbox, reasons
@@ -456,13 +456,11 @@ async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
     held: State | None, put: State | Gone, stored: State | Gone | None, expected: list[State | Gone]
 ) -> None:
     """A stream never returns to an older state, and holds no message twice, after a hand-over (ADR 39)."""
-    stream, reasons = FakeStateStream(), list[str]()
+    stream = FakeStateStream()
     if held is not None:
         stream.put(SUBJECT, held, 1)
     begin = (await stream.identity()).last_sequence
-    outbox = Outbox(stream, await stream.load(), reasons.append, is_open=False)
-    async with asyncio.TaskGroup() as group:
-        workers = [group.create_task(outbox.work()) for _ in range(3)]
+    async with working(stream, is_open=False) as (outbox, _):
         outbox.put(SUBJECT, put, wait=5.0)
         await asyncio.sleep(0.05)
         if stored is not None:
@@ -474,18 +472,13 @@ async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
         outbox.put(SUBJECT, a_pod(5))
         await outbox.flush()
         assert stream.messages[SUBJECT] == a_pod(5)
-        for worker in workers:
-            worker.cancel()
 
 
 async def test_an_outbox_that_is_not_open_sends_nothing() -> None:
     stream = FakeStateStream()
-    outbox = Outbox(stream, {}, lambda _: None, is_open=False)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(outbox.work())
+    async with working(stream, is_open=False) as (outbox, _):
         for number in range(3):
             outbox.put(other(number), a_pod(number))
             outbox.put(other(number), a_pod(number + 1), wait=0.01)
         await asyncio.sleep(0.1)
         assert stream.stored == []
-        worker.cancel()

@@ -126,12 +126,19 @@ class Watcher:
         self.term.begun.set()
         await eventually(lambda: self.sessions.problem is None, within=5.0, what="a complete stream")
 
-    async def prepare(self) -> None:
-        await self.term.prepared.wait()
-
     async def end(self) -> None:
         self._task.cancel()
         await asyncio.wait((self._task,))
+
+
+async def a_leader_and_its_successor(kube: WatchableKube, stream: FakeStateStream) -> tuple[Watcher, Watcher]:
+    """Return a watcher that leads, with a cluster to publish, and one that is prepared."""
+    await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
+    one = Watcher(kube, stream, "one")
+    await one.lead()
+    two = Watcher(kube, stream, "two")
+    await two.term.prepared.wait()
+    return one, two
 
 
 def epochs(stream: FakeStateStream) -> set[str]:
@@ -145,11 +152,7 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
 ) -> None:
     """Readers need no new load where it was handed a complete stream (ADR 39)."""
     stream = FakeStateStream()
-    await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
-    one = Watcher(kube, stream, "one")
-    await one.lead()
-    two = Watcher(kube, stream, "two")
-    await two.prepare()
+    one, two = await a_leader_and_its_successor(kube, stream)
     await asyncio.sleep(30.0)
     stored = len(stream.stored)
     await one.end()
@@ -175,11 +178,7 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
 @pytest.mark.looptime
 async def test_a_preparation_for_a_stream_that_is_created_anew_is_repeated(kube: WatchableKube) -> None:
     stream = FakeStateStream()
-    await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
-    one = Watcher(kube, stream, "one")
-    await one.lead()
-    two = Watcher(kube, stream, "two")
-    await two.prepare()
+    one, two = await a_leader_and_its_successor(kube, stream)
     await one.end()
     stream.created = "again"
     stream.messages.clear()

@@ -43,8 +43,6 @@ FIRST_SECONDS: Final = 5.0
 """… for as long at most."""
 STUCK_SECONDS: Final = 180.0
 """A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
-
-
 CREATED_ANEW: Final = "the state stream was created anew"
 
 
@@ -147,7 +145,7 @@ class Sessions:
         term.prepared.set()
 
     async def _publish(
-        self, term: Term, relay: Relay, outbox: Outbox, begin: "_Begin", end_session: Callable[[str], None]
+        self, term: Term, relay: Relay, outbox: Outbox, begin: _Begin, end_session: Callable[[str], None]
     ) -> None:
         """Publish once the term has begun."""
         epoch: str | None = None

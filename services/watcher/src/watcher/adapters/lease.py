@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
 from typing import Any, Final
 
@@ -273,30 +273,37 @@ class Leadership:
 
     async def _withdraw(self) -> None:
         """Let another replica prepare, or the leader leave, if that is possible."""
+        mine = {leadership.annotation_of(self._me, progress) for progress in Preparation}
+
+        async def withdraw(found: _Lease) -> None:
+            if found.annotation(leadership.NEXT_ANNOTATION) in mine:
+                await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: ""})
+
         with contextlib.suppress(*OURS):
-            async with asyncio.timeout(leadership.RENEW_SECONDS):
-                mine = {leadership.annotation_of(self._me, progress) for progress in Preparation}
-                while (found := await self._read()) and found.annotation(leadership.NEXT_ANNOTATION) in mine:
-                    with contextlib.suppress(errors.Conflict):  # the leader has renewed it in between
-                        await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: ""})
-                        return
+            await self._rewrite(withdraw)
 
     @property
     def _is_renewed(self) -> bool:
         return monotonic() < self._written_at + leadership.RENEW_SECONDS
 
     async def _release(self, role: Role) -> None:
+        async def release(found: _Lease) -> None:
+            if found.spec.holder_identity == self._me:
+                await self._put(leadership.released(found.spec, at=self._clock.now()), found, self._mark(role))
+                log.info("the Lease was released", lease=leadership.LEASE_NAME)
+
         try:
-            async with asyncio.timeout(leadership.RENEW_SECONDS):
-                while (found := await self._read()) is not None and found.spec.holder_identity == self._me:
-                    # A renewal that was cancelled may still reach the API server in between.
-                    with contextlib.suppress(errors.Conflict):
-                        spec = leadership.released(found.spec, at=self._clock.now())
-                        await self._put(spec, found, self._mark(role))
-                        log.info("the Lease was released", lease=leadership.LEASE_NAME)
-                        return
+            await self._rewrite(release)
         except OURS as problem:
             log.warning("the Lease was not released", error=str(problem) or "the API server does not answer")
+
+    async def _rewrite(self, change: Callable[[_Lease], Awaitable[None]]) -> None:
+        """Change the Lease as it is found, again where it was written in between: by its holder, or by a cancelled renewal of ours that still arrived."""
+        async with asyncio.timeout(leadership.RENEW_SECONDS):
+            while (found := await self._read()) is not None:
+                with contextlib.suppress(errors.Conflict):
+                    await change(found)
+                    return
 
     async def _read(self) -> _Lease | None:
         try:

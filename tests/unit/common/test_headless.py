@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from common.clock import SystemClock
+from nats_admin.certificates import new_authority, new_server
 
 UNWANTED = {"rich", "httpx", "click", "pygments", "cryptography", "kubernetes_asyncio", "opentelemetry", "aiohttp.web"}
 
@@ -39,6 +43,38 @@ assert not gc.isenabled()
 async def work(settings):
     assert gc.isenabled() and gc.get_freeze_count() > 0
 assert process.run("test", work) == 0"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_read_of_tls_allocates_no_more_than_a_record(tmp_path: Path) -> None:
+    now = SystemClock().now()
+    authority = new_authority(now=now)
+    server = new_server(authority, names=["nats"], now=now)
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    (tmp_path / "both.pem").write_bytes(server.certificate + server.key)
+    code = f"""
+import contextlib, ssl, tracemalloc, common.headless
+inbound, outbound = ssl.MemoryBIO(), ssl.MemoryBIO()
+serves = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+serves.load_cert_chain({str(tmp_path / "both.pem")!r})
+asks = ssl.create_default_context(cafile={str(tmp_path / "ca.crt")!r})
+server, client = serves.wrap_bio(outbound, inbound, server_side=True), asks.wrap_bio(inbound, outbound, server_hostname="nats")
+for _ in range(3):
+    for side in client, server:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+sent = bytes(40_000)
+server.write(sent)
+tracemalloc.start()
+records = [client.read(262_144), client.read(262_144)]
+assert [len(each) for each in records] == [16_384, 16_384], records
+records.append(client.read(262_144))
+assert b"".join(records) == sent
+assert tracemalloc.get_traced_memory()[1] < 131_072, tracemalloc.get_traced_memory()
+assert client.pending() == 0
+with contextlib.suppress(ssl.SSLWantReadError):
+    client.read(262_144)
+    raise AssertionError"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from common.api.core import LeaseSpec
 from watcher import leadership
-from watcher.leadership import LeaseObservation, Preparation, Role
+from watcher.leadership import LeaseObservation, Preparation, Role, Successor
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
@@ -51,7 +51,18 @@ def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease()
 
 
 HANDED_OVER = leadership.annotation_of("a", Role.HANDED_OVER)
-PREPARED = leadership.annotation_of("b", Preparation.DONE)
+PREPARED = Successor("b", Preparation.DONE)
+
+
+@pytest.mark.parametrize("successor", [PREPARED, Successor("pod of a node", Preparation.BEGUN)], ids=str)
+def test_a_successor_is_read_as_it_was_written(successor: Successor) -> None:
+    assert leadership.successor_of(str(successor)) == successor
+
+
+@pytest.mark.parametrize("annotation", ["", "b", "b leads", " prepares", "prepares", "b is-prepared "])
+def test_any_other_text_names_no_successor(annotation: str) -> None:
+    """So a watcher that reads it prepares, and writes its own name over it."""
+    assert leadership.successor_of(annotation) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,9 @@ PREPARED = leadership.annotation_of("b", Preparation.DONE)
     ],
 )
 def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(holder: str, annotation: str, expected: str) -> None:
-    assert leadership.next_holder_of(LeaseSpec(holder_identity=holder), annotation, PREPARED) == expected
+    spec = LeaseSpec(holder_identity=holder)
+    assert leadership.next_holder_of(spec, annotation, PREPARED) == expected
+    assert leadership.next_holder_of(spec, annotation, None) == ""
 
 
 def test_the_watcher_that_is_prepared_has_the_first_try() -> None:
@@ -93,7 +106,7 @@ def test_one_watcher_prepares_for_a_leader_that_leaves(
     role: Role | None, holder: str, following: str, expected: bool
 ) -> None:
     seen = LeaseObservation(LeaseSpec(holder_identity=holder), role, 0.0)
-    assert leadership.may_prepare(seen, following, "me") is expected
+    assert leadership.may_prepare(seen, leadership.successor_of(following), "me") is expected
 
 
 def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> None:

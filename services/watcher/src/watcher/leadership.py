@@ -58,6 +58,17 @@ class Preparation(StrEnum):
     DONE = "is-prepared"
 
 
+class Successor(msgspec.Struct, frozen=True):
+    """The watcher that is to follow a leader which leaves."""
+
+    identity: str
+    progress: Preparation
+
+    def __str__(self) -> str:
+        """Return the annotation's value."""
+        return annotation_of(self.identity, self.progress)
+
+
 class LeaseObservation(msgspec.Struct, frozen=True):
     """A Lease as it was read, and since when it has been unchanged (monotonic seconds)."""
 
@@ -69,27 +80,35 @@ class LeaseObservation(msgspec.Struct, frozen=True):
     """The watcher to which it was handed over; it has the first try."""
 
 
-def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
-    """Read the holder's role from the annotation; None when the annotation is of an earlier holder."""
-    if not spec.holder_identity:
-        return None
-    return next((role for role in Role if annotation == annotation_of(spec.holder_identity, role)), None)
-
-
 def annotation_of(identity: str, does: Role | Preparation) -> str:
     """Return an annotation's value."""
     return f"{identity} {does}"
 
 
-def next_holder_of(spec: LeaseSpec, annotation: str, following: str) -> str:
+def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
+    """Read the holder's role from `ANNOTATION`; None when the annotation is of an earlier holder."""
+    if not spec.holder_identity:
+        return None
+    return next((role for role in Role if annotation == annotation_of(spec.holder_identity, role)), None)
+
+
+def successor_of(annotation: str) -> Successor | None:
+    """Read which watcher prepares, from `NEXT_ANNOTATION`; None where none does, or the text is not ours."""
+    identity, _, progress = annotation.rpartition(" ")
+    is_ours = identity and progress in set(Preparation)
+    return Successor(identity, Preparation(progress)) if is_ours else None
+
+
+def next_holder_of(spec: LeaseSpec, annotation: str, successor: Successor | None) -> str:
     """Return the watcher to which a leader with a complete stream has released a Lease that nobody holds yet; empty when there is none."""
     is_handed_over = not spec.holder_identity and annotation.endswith(f" {Role.HANDED_OVER}")
-    return following.partition(" ")[0] if is_handed_over else ""
+    return successor.identity if is_handed_over and successor is not None else ""
 
 
-def may_prepare(seen: LeaseObservation, following: str, me: str) -> bool:
-    """Return whether this replica is to prepare: the leader leaves, and no other replica, as NEXT_ANNOTATION has it, prepares already."""
-    return seen.role is Role.LEAVES and seen.spec.holder_identity != me and following.partition(" ")[0] in {"", me}
+def may_prepare(seen: LeaseObservation, successor: Successor | None, me: str) -> bool:
+    """Return whether this replica is to prepare: the leader leaves, and no other replica prepares already."""
+    is_free = successor is None or successor.identity == me
+    return seen.role is Role.LEAVES and seen.spec.holder_identity != me and is_free
 
 
 def observe(

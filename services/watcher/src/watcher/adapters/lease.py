@@ -16,7 +16,7 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
-from watcher.leadership import LeaseObservation, Preparation, Role
+from watcher.leadership import LeaseObservation, Preparation, Role, Successor
 from watcher.ports import Server
 from watcher.term import Term
 
@@ -96,9 +96,12 @@ class _Lease(msgspec.Struct, frozen=True):
         return leadership.role_of(self.spec, self.annotation(leadership.ANNOTATION))
 
     @property
+    def successor(self) -> Successor | None:
+        return leadership.successor_of(self.annotation(leadership.NEXT_ANNOTATION))
+
+    @property
     def next_holder(self) -> str:
-        following = self.annotation(leadership.NEXT_ANNOTATION)
-        return leadership.next_holder_of(self.spec, self.annotation(leadership.ANNOTATION), following)
+        return leadership.next_holder_of(self.spec, self.annotation(leadership.ANNOTATION), self.successor)
 
 
 class Leadership:
@@ -200,17 +203,17 @@ class Leadership:
                     asked, found = monotonic(), await self._read()
                     if found is None or found.spec.holder_identity != self._me:
                         break
-                    following = found.annotation(leadership.NEXT_ANNOTATION)
-                    if following.endswith(f" {Preparation.DONE}"):
-                        log.info("handing over", to=following.partition(" ")[0])
+                    successor = found.successor
+                    if successor is not None and successor.progress is Preparation.DONE:
+                        log.info("handing over", to=successor.identity)
                         return True
-                    if following:
+                    if successor is not None:
                         answered_at = asked
                     elif asked > answered_at + leadership.ANSWER_SECONDS:
                         break
                     if found.role is not Role.LEAVES or not self._is_renewed:
                         with contextlib.suppress(errors.Conflict):
-                            await self._write(found, Role.LEAVES, asked, following=following)
+                            await self._write(found, Role.LEAVES, asked, successor=successor)
                     await asyncio.sleep(leadership.HAND_OVER_CHECK_SECONDS)
         return False
 
@@ -263,20 +266,18 @@ class Leadership:
 
     async def _prepare(self, found: _Lease, term: Term) -> None:
         """Answer a leader that leaves how far this replica is, if no other one prepares."""
-        following = found.annotation(leadership.NEXT_ANNOTATION)
-        if self._seen is None or not leadership.may_prepare(self._seen, following, self._me):
+        if self._seen is None or not leadership.may_prepare(self._seen, found.successor, self._me):
             return
         self._prepares = True
-        progress = Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN
-        if following != (mine := leadership.annotation_of(self._me, progress)):
-            await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: mine})
+        mine = Successor(self._me, Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN)
+        if found.successor != mine:
+            await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: str(mine)})
 
     async def _withdraw(self) -> None:
         """Let another replica prepare, or the leader leave, if that is possible."""
-        mine = {leadership.annotation_of(self._me, progress) for progress in Preparation}
 
         async def withdraw(found: _Lease) -> None:
-            if found.annotation(leadership.NEXT_ANNOTATION) in mine:
+            if found.successor is not None and found.successor.identity == self._me:
                 await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: ""})
 
         with contextlib.suppress(*OURS):
@@ -312,9 +313,12 @@ class Leadership:
             return None
         return msgspec.json.decode(answer, type=_Lease)
 
-    async def _write(self, found: _Lease | None, role: Role, asked: float, *, following: str = "") -> None:
+    async def _write(
+        self, found: _Lease | None, role: Role, asked: float, *, successor: Successor | None = None
+    ) -> None:
         """Take or renew the Lease; it is ours for some time from the moment that we asked for it."""
         mine = leadership.taken(None if found is None else found.spec, self._me, at=self._clock.now())
+        following = "" if successor is None else str(successor)
         lease = await self._put(mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following})
         self._seen = LeaseObservation(lease.spec, lease.role, monotonic())
         self._written_at = asked

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from common import errors
 from common.bus import nkeys, streams, subjects
 from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
@@ -92,8 +93,15 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
         connected(control_plane, server, "provisioner-outside") as outside,
         connected(control_plane, server, "service-reconciler") as service,
     ):
-        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
-        assert await stream_keeper.ensure(outside, [streams.events_mirror()]) == []
+        for bus, made in ((own, [streams.state(), streams.events()]), (outside, [streams.events_mirror()])):
+
+            async def are_made(bus: Bus = bus, made: Sequence[streams.Config] = made) -> bool:
+                try:
+                    return await stream_keeper.ensure(bus, made) == []
+                except errors.Unavailable:  # a server that reads new keys may close connections of others
+                    return False
+
+            await eventually_true(are_made, within=60.0, what="the streams")
         for event in EVENTS:
             wire = upgrade_events.encode(event)
             await service.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +21,9 @@ from localcluster.errors import ClusterError
 from localcluster.node import namespaces
 from localcluster.progress import Progress
 from localcluster.settings import Layout, Settings, is_root
+from support import node
 from support.servers import shell_image
+from support.waiting import eventually
 
 pytestmark = [
     pytest.mark.node,
@@ -47,13 +51,18 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    given = msgspec.structs.replace(Settings.from_environment(), state_root=tmp_path / "state")
+    state = tmp_path / "state"
+    given = msgspec.structs.replace(Settings.from_environment(), state_root=state / "raybus")
     made = Bench(settings=given, tag=uuid4().hex[:6])
-    try:
-        yield made
-    finally:
+    with ExitStack() as stack:
         for number in (1, 2):
-            await Built().down(made.layout(number), Progress.silent(), purge=True)
+            command = node.removal(made.layout(number).name)
+            stack.enter_context(node.cleaned_up(*command, environment={"XDG_STATE_HOME": str(state)}))
+        try:
+            yield made
+        finally:
+            for number in (1, 2):
+                await Built().down(made.layout(number), Progress.silent(), purge=True)
 
 
 async def test_two_nodes_side_by_side_run_pods_that_reach_services_by_name(bench: Bench, tmp_path: Path) -> None:
@@ -119,6 +128,24 @@ async def test_nothing_is_left_of_a_start_that_was_killed_half_way(bench: Bench,
     assert _left_of(half) != []
     await Built().down(half, Progress.silent(), purge=True)
     assert _left_of(half) == []
+
+
+async def test_nothing_is_left_of_a_node_after_the_test_that_started_it_was_killed(
+    bench: Bench, tmp_path: Path
+) -> None:
+    name, state = bench.layout(1).name, tmp_path / "killed"
+    code = f"""
+import os, signal, subprocess, sys
+from support import node
+with node.cleaned_up(*node.removal({name!r})):
+    subprocess.run([sys.executable, "-m", "localcluster", "up", "--no-gateway", "--name", {name!r}], check=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONPATH": str(Path(__file__).parents[2])}
+    test = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environment)
+    assert await test.wait() == -signal.SIGKILL
+    layout = msgspec.structs.replace(bench.settings, state_root=state / "raybus").layout(name)
+    await eventually(lambda: _left_of(layout) == [], within=60.0, what="the removal of the node")
 
 
 async def test_a_port_in_use_is_named(bench: Bench) -> None:

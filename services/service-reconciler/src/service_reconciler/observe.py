@@ -138,7 +138,7 @@ class Observer:
             next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
             policy_read=next_policy if isinstance(next_policy, Reading) else None,
             clock_set_at=self._watch.set_at(),
-            rest=poll_interval.at_rest(self._cache.count(RayService)),
+            rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
         if (followed := observed.following) is not None:
             observed = msgspec.structs.replace(observed, policy_read=await self._policies.edit_of(followed))

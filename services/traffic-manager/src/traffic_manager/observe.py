@@ -173,7 +173,7 @@ class Observer:
             preview_route=self._cache.get(HttpRoute, key.namespace, names.preview_route(key.name)),
             mirror_route=self._cache.get(HttpRoute, key.namespace, names.mirror_route(key.name)),
             unknown_kinds=frozenset(each for each in OPTIONAL_KINDS if self._is_absent(meta, each)),
-            rest=poll_interval.at_rest(self._cache.count(RayService)),
+            rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
         record, held = observed.record, {each.name for each in views}
         others = {

@@ -15,6 +15,8 @@ GROWS_AFTER: Final = 40
 """Times that an interval passes before it grows."""
 QUESTIONS: Final = 5
 """Services at rest that one replica polls in a second, all together."""
+BEAT: Final = timedelta(seconds=2)
+"""Services at rest are polled at multiples of this, since a poll by a process that sleeps costs twice as much as by one that runs."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -23,9 +25,11 @@ def interval(quiet: timedelta) -> timedelta:
     return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
 
 
-def at_rest(services: int) -> timedelta:
-    """Return when to poll a service again that serves, where one replica reconciles so many."""
-    return max(SLOWEST, timedelta(seconds=services / QUESTIONS))
+def at_rest(services: int, *, now: datetime) -> timedelta:
+    """Return when to poll a service again that serves, where one replica reconciles so many: at a moment that others share."""
+    pause = max(SLOWEST, timedelta(seconds=services / QUESTIONS))
+    beat = min(BEAT, pause / 10)
+    return pause + (_NEVER - now - pause) % beat
 
 
 def last_changed_at(view: ServeView) -> datetime:

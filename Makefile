@@ -14,7 +14,7 @@ BENCHMARKS := start clusters services latency scale-out upgrades large
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large tutorial-cold hops docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -149,6 +149,10 @@ bench-scale-out: setup ## four and five replicas against one with LATENCY=400 ms
 
 bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
 	cd tests && ../$(PY) -m bench.start
+
+bench-flames: setup ## flame graphs of watcher, cluster-reconciler and NATS while N=300 RayClusters come up
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.flames -n $(or $(N),300)
 
 bench-upgrades: setup ## ROUNDS=3 upgrades in steps and blue/green on real Ray, from apply to promotion; PEER='CMD' runs another operator after raybus
 	cd tests && ../$(PY) -m bench.upgrades $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PEER),--peer '$(PEER)') $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))')

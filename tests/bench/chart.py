@@ -1,7 +1,9 @@
-"""A picture of a run: how many clusters were ready after how long, or how many changes took how long. Pure: SVG text."""
+"""Pictures of a run: how many were ready after how long, what a figure is made of, and the stacks of a profile. Pure: SVG text."""
 
 import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -10,6 +12,29 @@ WIDTH: Final = 720
 HEIGHT: Final = 400
 MARGIN: Final = 50
 COLOURS: Final = ("#999999", "#0060c0", "#d06000", "#208020")
+FILLS: Final = (
+    *("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#ff9da7", "#bab0ac"),
+    *("#86bcb6", "#8cd17d", "#b6992d", "#d37295"),
+)
+BAR: Final = 34
+FRAME: Final = 17
+NARROWEST: Final = 2.5
+"""Pixels below which a frame is left out."""
+DEEPEST: Final = 26
+"""Frames below which the rest of a stack is left out."""
+CHARACTER: Final = 5.6
+"""Pixels of a character of a frame's name."""
+
+
+Stack = tuple[str, ...]
+"""Frames, the outermost first."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A figure, and the parts that it is the sum of."""
+
+    name: str
+    parts: Mapping[str, float]
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -45,14 +70,72 @@ def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
     return _picture(frame, drawn, reported)
 
 
+def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
+    """Return the picture of figures, each a bar of its parts; a part has the same colour in all of them."""
+    parts = list(dict.fromkeys(part for row in rows for part in row.parts))
+    colours = {part: FILLS[number % len(FILLS)] for number, part in enumerate(parts)}
+    largest = max(sum(row.parts.values()) for row in rows)
+    left = 20 + CHARACTER * 1.2 * max(len(row.name) for row in rows)
+    scale = (WIDTH - left - 90) / largest
+    top, height = 44, 44 + BAR * len(rows) + 18 * math.ceil(len(parts) / 3) + 20
+    drawn = _begun(title, height)
+    for number, row in enumerate(rows):
+        across, down = left, top + BAR * number
+        drawn.append(_text(left - 8, down + 16, row.name, "end"))
+        for part, value in row.parts.items():
+            drawn.append(_box((across, down, value * scale, BAR - 12), colours[part], f"{part}: {value:.1f} {unit}"))
+            across += value * scale
+        drawn.append(_text(across + 6, down + 16, f"{sum(row.parts.values()):.1f} {unit}", "start"))
+    for number, part in enumerate(parts):
+        across, down = left + (WIDTH - left) / 3 * (number % 3), top + BAR * len(rows) + 18 * (number // 3) + 12
+        drawn += [_box((across, down - 10, 10, 10), colours[part], part), _text(across + 16, down, part, "start")]
+    return "\n".join([*drawn, "</svg>", ""])
+
+
+def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
+    """Return the flame graph of a profile, callers above what they call; what all samples share, and what is too narrow, is left out."""
+    ends_of_order = zip(min(stacks), max(stacks), strict=False)  # what these share, all between them do
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends_of_order))
+    widths: dict[Stack, float] = {}
+    for stack, samples in sorted(stacks.items()):
+        for depth in range(shared + 1, min(len(stack), shared + DEEPEST) + 1):
+            widths[stack[:depth]] = widths.get(stack[:depth], 0.0) + samples
+    scale = (WIDTH - 20) / sum(stacks.values())
+    ends: dict[Stack, float] = {}
+    """Where the next frame that a stack calls begins."""
+    drawn: list[str] = []
+    lowest = 0.0
+    for stack, samples in widths.items():  # callers come before what they call
+        caller = stack[:-1]
+        across = ends.setdefault(caller, 10.0)
+        ends[stack], ends[caller] = across, across + samples * scale
+        if samples * scale < NARROWEST:
+            continue
+        down, width = 36 + FRAME * (len(stack) - shared - 1), samples * scale
+        lowest = max(lowest, down)
+        share = f"{stack[-1]}: {samples / sum(stacks.values()):.1%}"
+        drawn.append(_box((across, down, width, FRAME - 1), FILLS[zlib.crc32(stack[-1].encode()) % len(FILLS)], share))
+        if shown := stack[-1][: int((width - 4) / CHARACTER)]:
+            drawn.append(
+                f'<text x="{across + 2:.1f}" y="{down + 12:g}" font-size="10" fill="black">{_safe(shown)}</text>'
+            )
+    return "\n".join([*_begun(title, lowest + FRAME + 10), *drawn, "</svg>", ""])
+
+
 def _frame(title: str, *, across: str, up: str) -> list[str]:
     return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        _text(WIDTH / 2, 24, title, "middle"),
+        *_begun(title, HEIGHT),
         _text(WIDTH / 2, HEIGHT - 10, across, "middle"),
         _text(MARGIN, MARGIN - 8, up, "start"),
         f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" stroke="black" fill="none"/>',
+    ]
+
+
+def _begun(title: str, height: float) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        _text(WIDTH / 2, 24, title, "middle"),
     ]
 
 
@@ -75,5 +158,15 @@ def _path(moments: Sequence[float], longest: float, most: int) -> str:
 
 
 def _text(across: float, down: float, text: str, anchor: str, colour: str = "black") -> str:
-    safe = text.replace("&", "&amp;").replace("<", "&lt;")
-    return f'<text x="{across:g}" y="{down:g}" text-anchor="{anchor}" fill="{colour}">{safe}</text>'
+    return f'<text x="{across:g}" y="{down:g}" text-anchor="{anchor}" fill="{colour}">{_safe(text)}</text>'
+
+
+def _box(place: tuple[float, float, float, float], colour: str, title: str) -> str:
+    """Return a filled rectangle, of across, down, width and height, with what is shown where the mouse rests on it."""
+    across, down, width, height = place
+    size = f'x="{across:.1f}" y="{down:g}" width="{width:.1f}" height="{height:g}"'
+    return f'<rect {size} fill="{colour}"><title>{_safe(title)}</title></rect>'
+
+
+def _safe(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import chart, contenders, fairness, report, scale_up
-from bench.chart import Line
+from bench.chart import Bar, Line
 from bench.contenders import Contender, Raybus
 from bench.fairness import Fairness
 from bench.goals import Goal, judged
@@ -187,11 +187,30 @@ def show(result: Result) -> None:
 
 
 def picture(result: Result) -> str:
-    """Draw how many were ready after how long, in the round with the median wall time of the first contender, or of the floor."""
-    ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
-    middle = ordered[len(ordered) // 2]
+    """Draw how many were ready after how long, in the middle round."""
+    middle = _middle(result)
     lines = [Line(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
     return chart.draw(lines, title=f"{middle.floor.clusters} RayClusters to ready")
+
+
+def processors(result: Result) -> str:
+    """Draw what processor time a cluster takes in each program, in that round."""
+    middle = _middle(result)
+    rows = [Bar(found.name, _by_program(found)) for found in (middle.floor, *middle.contenders)]
+    return chart.bars(
+        rows, title=f"processor time for each of {middle.floor.clusters} RayClusters of 4 pods", unit="ms"
+    )
+
+
+def _by_program(found: Figures) -> dict[str, float]:
+    used = found.control_plane_cpu | found.cpu_by_program
+    return {name: 1000 * seconds / found.clusters for name, seconds in used.items() if seconds > 0}
+
+
+def _middle(result: Result) -> Round:
+    """Return the round with the median wall time of the first contender, or of the floor."""
+    ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
+    return ordered[len(ordered) // 2]
 
 
 def _scale_up(result: Result) -> Table:
@@ -320,7 +339,7 @@ def main() -> int:
     )
     result = report.measured(run(wanted))
     show(result)
-    report.write(result, options.out / "clusters", picture=picture(result))
+    report.write(result, options.out / "clusters", picture=picture(result), processors=processors(result))
     return judged("clusters", goals(result))
 
 

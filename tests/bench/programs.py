@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,17 @@ def tree(root: int) -> list[int]:
 def cpu_seconds(pids: Sequence[int]) -> float:
     """Return the processor time that processes have used so far."""
     return sum(_cpu_seconds(pid) for pid in pids)
+
+
+def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
+    """Return the same by program: the name of its file, or of its Python module."""
+    found: dict[str, float] = {}
+    for pid in pids:
+        with suppress(OSError):
+            arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            name = arguments[arguments.index("-m") + 1] if "-m" in arguments else Path(arguments[0]).name
+            found[name] = found.get(name, 0.0) + _cpu_seconds(pid)
+    return found
 
 
 def pss_mib(pids: Sequence[int]) -> float:

@@ -47,14 +47,14 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
         Console(width=width).print(table())
 
 
-def write(found: msgspec.Struct, to: Path, *, picture: str = "") -> None:
-    """Write the JSON and the picture, if there is one, beside each other, at a path without its ending, and print where."""
+def write(found: msgspec.Struct, to: Path, **pictures: str) -> None:
+    """Write the JSON, at a path without its ending, beside it pictures, of which each but `picture` has its name in its file's, and print where."""
     to.parent.mkdir(parents=True, exist_ok=True)
     written = [to.with_suffix(".json")]
     written[0].write_bytes(_json(found))
-    if picture:
-        written.append(to.with_suffix(".svg"))
-        written[1].write_text(picture)
+    for name, picture in pictures.items():
+        written.append(to.with_name(to.name if name == "picture" else f"{to.name}-{name}").with_suffix(".svg"))
+        written[-1].write_text(picture)
     emit(f"written: {', '.join(map(str, written))}")
 
 

@@ -39,6 +39,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     status_writes_per_cluster: float = 0.0
     requests: dict[str, int] = {}
     cpu_seconds: float = 0.0
+    cpu_by_program: dict[str, float] = {}
+    """The same by program."""
     peak_pss: float = 0.0
     computation_ms: float = 0.0
     """Processor time of a fixed computation meanwhile, the median: how fast the machine was."""
@@ -108,7 +110,11 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
 
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
-        mark, cpu, memory = rig.audit.here(), programs.cpu_seconds(operator.pids()), programs.pss_mib(operator.pids())
+        mark, cpu, memory = (
+            rig.audit.here(),
+            programs.cpu_by_program(operator.pids()),
+            programs.pss_mib(operator.pids()),
+        )
         servers = _control_plane_cpu(rig)
         async with programs.watched(operator.pids) as seen:
             began = asyncio.get_running_loop().time()
@@ -116,7 +122,8 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
             await ready.count(count + known)
             wall = asyncio.get_running_loop().time() - began
             requests = await _at_rest(rig.audit, since=mark)
-        cpu = programs.cpu_seconds(operator.pids()) - cpu
+        used = programs.cpu_by_program(operator.pids())
+        cpu = {name: seconds - cpu.get(name, 0.0) for name, seconds in used.items()}
         servers = {name: seconds - servers.get(name, 0.0) for name, seconds in _control_plane_cpu(rig).items()}
         at = {name: moment for (namespace, name), moment in ready.at.items() if namespace.startswith(BACKGROUND)}
     latencies = sorted(at[name] - moment for name, moment in asked.items())
@@ -130,7 +137,8 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         requests_per_cluster=requests.requests / count,
         status_writes_per_cluster=requests.status_writes / count,
         requests=requests.by_kind,
-        cpu_seconds=cpu,
+        cpu_seconds=sum(cpu.values()),
+        cpu_by_program=cpu,
         control_plane_cpu=servers,
         peak_pss=seen.peak_pss_mib,
         computation_ms=median(seen.computations),

@@ -14,10 +14,15 @@ from typing import Final
 
 import msgspec
 
+from bench import chart, report
+from bench.chart import Bar
 from bench.goals import Goal, judged
+from bench.report import OUTPUT
 
 SERVICES: Final = ("watcher", "cluster_reconciler", "service_reconciler", "traffic_manager")
 ROUNDS: Final = 5
+LARGEST_PACKAGES: Final = 9
+"""Packages with a part of their own in the picture."""
 LARGEST_CPU: Final = 0.3
 """Goal: seconds of processor time of a start, the median of all rounds."""
 KUBECONFIG: Final = """
@@ -100,6 +105,26 @@ def start(*, traced: bool = False) -> dict[str, Started]:
     return found
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that the modules of each package allocate, by service."""
+
+    services: dict[str, Counter[str]]
+
+
+def picture(held: Mapping[str, Counter[str]]) -> str:
+    """Draw which packages hold the memory of each service."""
+    largest = [package for package, _ in sum(held.values(), Counter[str]()).most_common(LARGEST_PACKAGES)]
+    rows = [
+        Bar(
+            service.replace("_", "-"),
+            {package: packages[package] / 2**20 for package in largest}
+            | {"others": sum(size for package, size in packages.items() if package not in largest) / 2**20},
+        )
+        for service, packages in held.items()
+    ]
+    return chart.bars(rows, title="memory of the modules of a service", unit="MiB")
+
+
 def goals(rounds: Sequence[Mapping[str, Started]]) -> list[Goal]:
     """Return the goal of each service."""
     found = {service: median(each[service].cpu for each in rounds) for service in SERVICES}
@@ -134,6 +159,7 @@ def main() -> int:
         lines.append(f"| {package} | {' | '.join(f'{traced[each][package] / 2**20:.1f}' for each in SERVICES)} |")
     lines.append(f"| all | {' | '.join(f'{traced[each].total() / 2**20:.1f}' for each in SERVICES)} |")
     sys.stdout.write("\n".join(lines) + "\n")
+    report.write(Held(services=traced), OUTPUT / "start", picture=picture(traced))
     return judged("start", goals(rounds))
 
 

@@ -19,7 +19,8 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from bench import contenders, report
+from bench import chart, contenders, report
+from bench.chart import Bar
 from bench.contenders import Peer
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
@@ -195,6 +196,26 @@ def table(found: Result) -> Table:
     return shown
 
 
+def picture(found: Result) -> str:
+    """Draw what each upgrade waits for."""
+    rows = [
+        Bar(
+            f"{contender.name}, {kind}, {number}",
+            {
+                "accepted": each.accepted,
+                "pods and Ray": each.ready,
+                "Serve's replicas": each.carrying,
+                "traffic moves": each.moving,
+                "not cut into parts": each.total - each.accepted - each.ready - each.carrying - each.moving,
+            },
+        )
+        for contender in found.contenders
+        for kind, upgrades in contender.kinds.items()
+        for number, each in enumerate(upgrades, start=1)
+    ]
+    return chart.bars(rows, title="upgrades of a RayService, from apply to promotion", unit="s")
+
+
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,7 +236,7 @@ def main() -> int:
     with node.running("bench") as known:
         found = report.measured(measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, options.peer))
     report.show(found, lambda: table(found), form=options.o)
-    report.write(found, OUTPUT / "upgrades")
+    report.write(found, OUTPUT / "upgrades", picture=picture(found))
     return judged("upgrades", found.goals)
 
 

@@ -1,0 +1,148 @@
+"""Which functions take the processor time of a scale-up: a flame graph of each busy process.
+
+    make bench-flames [N=300]
+
+NATS and the services run as `raybus up` starts them, and N RayClusters of four pods come up. py-spy samples the busy services; perf,
+where this machine has it, samples NATS. The pictures go to build/bench/flames-*.svg.
+"""
+
+import argparse
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+
+from bench import background, chart, report
+from bench.chart import Stack
+from bench.report import OUTPUT, emit
+from bench.rig import fresh, namespace_of
+from support.servers import raybus_up
+
+PYTHON: Final = ("watcher", "cluster-reconciler")
+NATS: Final = "nats"
+HERTZ: Final = 200
+PLACE: Final = re.compile(r" \((?:.*/)?([^/:]+/[^/:]+):\d+\)$")
+"""Where a frame of py-spy is: its file with its folder, and its line."""
+
+Profile = Mapping[Stack, float]
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """How many samples each process had."""
+
+    clusters: int
+    samples: dict[str, float]
+
+
+async def sample(count: int, folder: Path) -> None:
+    """Sample the processes while so many clusters come up; each one's samples go to a file of its name."""
+    async with fresh(clusters=count) as rig:
+        with raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig)) as running:
+            announced = await running.ready(within=120)
+            async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
+                with ExitStack() as stack:
+                    for name in PYTHON:
+                        stack.enter_context(_py_spy(announced.one(name), folder / name))
+                    if shutil.which("perf"):
+                        stack.enter_context(_perf(announced.one(NATS), folder / NATS))
+                    else:
+                        emit("perf is not installed here: NATS is left out")
+                    emit(f"{count} clusters come up")
+                    await background.create_many(rig, count, namespace=namespace_of)
+                    await ready.count(count)
+
+
+def read(folder: Path) -> dict[str, Profile]:
+    """Return the profile of each process that was sampled."""
+    found: dict[str, Profile] = {name: of_py_spy((folder / name).read_text()) for name in PYTHON}
+    if (file := folder / NATS).exists():
+        script = subprocess.run(["perf", "script", "-i", file, "-F", "ip,sym"], capture_output=True, check=True)
+        found[NATS] = of_perf(script.stdout.decode(errors="replace"))
+    return found
+
+
+@contextmanager
+def _py_spy(pid: int, to: Path) -> Generator[None]:
+    program, limit = str(Path(sys.executable).with_name("py-spy")), str(int(background.LIMIT_SECONDS))
+    # Only samples of a thread that holds the interpreter: on busy processors one that waits counts as active.
+    options = ["--gil", "-r", str(HERTZ), "-d", limit, "-f", "raw", "-o", str(to)]
+    with _sampling([program, "record", "-p", str(pid), *options]):
+        yield
+
+
+@contextmanager
+def _perf(pid: int, to: Path) -> Generator[None]:
+    with _sampling(["perf", "record", "-q", "-g", "-F", str(HERTZ), "-p", str(pid), "-o", str(to)]):
+        yield
+
+
+@contextmanager
+def _sampling(command: list[str]) -> Generator[None]:
+    """Run a sampler for the length of a `with` block; it writes its file when it is interrupted."""
+    sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+        sampler.send_signal(signal.SIGINT)
+        sampler.wait(timeout=60)
+    finally:
+        sampler.kill()
+        sampler.wait()
+
+
+def of_py_spy(raw: str) -> Profile:
+    """Read py-spy's stacks, a line each: frames from the outermost on, parted by semicolons, and the number of samples."""
+    found = Counter[Stack]()
+    for line in raw.splitlines():
+        frames, _, samples = line.rpartition(" ")
+        found[tuple(PLACE.sub(r" \1", frame) for frame in frames.split(";"))] += int(samples)
+    return found
+
+
+def of_perf(script: str) -> Profile:
+    """Read perf's stacks: a paragraph each, a frame a line, the innermost first."""
+    found = Counter[Stack]()
+    for paragraph in script.split("\n\n"):
+        frames = [line.split(maxsplit=1)[1].strip() for line in paragraph.splitlines() if len(line.split()) > 1]
+        if frames:
+            found[tuple(reversed([_short(frame) for frame in frames]))] += 1
+    return found
+
+
+def _short(frame: str) -> str:
+    """Return a Go function without the path of its module."""
+    return frame.rpartition("/")[2]
+
+
+def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=300, help="RayClusters to create (300)")
+    found = parser.parse_args(arguments)
+    if found.n < 1:
+        parser.error(f"-n {found.n}: create at least one cluster")
+    return found
+
+
+def main() -> int:
+    """Sample, draw and write down."""
+    options = asked()
+    with TemporaryDirectory() as folder:
+        report.measured(sample(options.n, Path(folder)))
+        profiles = read(Path(folder))
+    pictures = {name: chart.flames(each, title=f"{name}: {options.n} RayClusters") for name, each in profiles.items()}
+    sampled = Sampled(clusters=options.n, samples={name: sum(each.values()) for name, each in profiles.items()})
+    report.write(sampled, OUTPUT / "flames", **pictures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

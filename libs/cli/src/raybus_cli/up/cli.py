@@ -32,8 +32,8 @@ from raybus_cli.up import programs
 from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child, Options
 
 POLL_SECONDS: Final = 0.2
-CALM_POLL_SECONDS: Final = 2.0
-"""As the readiness probes of deploy/."""
+CALM_POLL_SECONDS: Final = 1.0
+"""A service that was killed is ready again within two seconds, and is to be reported."""
 SILENCE_SECONDS: Final = 5.0
 """The longest silence before all are ready for the first time."""
 

@@ -1,5 +1,6 @@
 """The load: RayClusters of a head and some workers, and the eyes that see them get ready."""
 
+import argparse
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -152,6 +153,21 @@ async def each(count: int, work: Callable[[int], Coroutine[None, None, None]]) -
     async with asyncio.TaskGroup() as group:
         for index in range(count):
             group.create_task(bounded(index))
+
+
+def asked(
+    parser: argparse.ArgumentParser,
+    arguments: list[str] | None,
+    *,
+    count: int,
+    what: str = "RayClusters to create",
+) -> argparse.Namespace:
+    """Read a command line with the number of RayClusters, at least one, beside the options that the parser has."""
+    parser.add_argument("-n", type=int, default=count, help=f"{what} ({count})")
+    found = parser.parse_args(arguments)
+    if found.n < 1:
+        parser.error(f"-n {found.n}: create at least one cluster")
+    return found
 
 
 def a_cluster(name: str, workers: int) -> Body:

@@ -100,26 +100,25 @@ def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
     for stack, samples in sorted(stacks.items()):
         for depth in range(shared + 1, min(len(stack), shared + DEEPEST) + 1):
             widths[stack[:depth]] = widths.get(stack[:depth], 0.0) + samples
-    scale = (WIDTH - 20) / sum(stacks.values())
+    whole = sum(stacks.values())
+    scale = (WIDTH - 20) / whole
     ends: dict[Stack, float] = {}
     """Where the next frame that a stack calls begins."""
     drawn: list[str] = []
     lowest = 0.0
     for stack, samples in widths.items():  # callers come before what they call
         caller = stack[:-1]
-        across = ends.setdefault(caller, 10.0)
-        ends[stack], ends[caller] = across, across + samples * scale
-        if samples * scale < NARROWEST:
+        across, width, name = ends.setdefault(caller, 10.0), samples * scale, stack[-1]
+        ends[stack], ends[caller] = across, across + width
+        if width < NARROWEST:
             continue
-        down, width = 36 + FRAME * (len(stack) - shared - 1), samples * scale
+        down = 36 + FRAME * (len(stack) - shared - 1)
         lowest = max(lowest, down)
-        share = f"{stack[-1]}: {samples / sum(stacks.values()):.1%}"
-        drawn.append(_box((across, down, width, FRAME - 1), FILLS[zlib.crc32(stack[-1].encode()) % len(FILLS)], share))
-        if shown := stack[-1][: int((width - 4) / CHARACTER)]:
-            drawn.append(
-                f'<text x="{across + 2:.1f}" y="{down + 12:g}" font-size="10" fill="black">{_safe(shown)}</text>'
-            )
-    return "\n".join([*_begun(title, lowest + FRAME + 10), *drawn, "</svg>", ""])
+        colour = FILLS[zlib.crc32(name.encode()) % len(FILLS)]
+        drawn.append(_box((across, down, width, FRAME - 1), colour, f"{name}: {samples / whole:.1%}"))
+        if shown := name[: int((width - 4) / CHARACTER)]:
+            drawn.append(_text(across + 2, down + 12, shown, "start"))
+    return "\n".join([*_begun(title, lowest + FRAME + 10), '<g font-size="10">', *drawn, "</g>", "</svg>", ""])
 
 
 def _frame(title: str, *, across: str, up: str) -> list[str]:

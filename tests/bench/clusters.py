@@ -18,7 +18,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import chart, contenders, fairness, report, scale_up
+from bench import background, chart, contenders, fairness, report, scale_up
 from bench.chart import Bar, Line
 from bench.contenders import Contender, Raybus
 from bench.fairness import Fairness
@@ -305,7 +305,6 @@ def _counts(by_kind: dict[str, int]) -> str:
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=300, help="RayClusters to create (300)")
     contenders.add_peer_options(parser)
     parser.add_argument("--idle", metavar="MINUTES", type=float, default=0.0, help="watch that long for idle writes")
     parser.add_argument(
@@ -317,9 +316,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", metavar="N", type=int, default=1, help="measure all so often; medians are judged (1)"
     )
-    found = parser.parse_args(arguments)
-    if found.n < 1:
-        parser.error(f"-n {found.n}: create at least one cluster")
+    found = background.asked(parser, arguments, count=300)
     if found.rounds < 1:
         parser.error(f"--rounds {found.rounds}: measure at least once")
     found.peer = contenders.peer_of(found, parser)
@@ -339,7 +336,7 @@ def main() -> int:
     )
     result = report.measured(run(wanted))
     show(result)
-    report.write(result, options.out / "clusters", picture=picture(result), processors=processors(result))
+    report.write(result, options.out / "clusters", picture=picture(result), others={"processors": processors(result)})
     return judged("clusters", goals(result))
 
 

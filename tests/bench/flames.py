@@ -125,11 +125,7 @@ def _short(frame: str) -> str:
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=300, help="RayClusters to create (300)")
-    found = parser.parse_args(arguments)
-    if found.n < 1:
-        parser.error(f"-n {found.n}: create at least one cluster")
-    return found
+    return background.asked(parser, arguments, count=300)
 
 
 def main() -> int:
@@ -140,7 +136,7 @@ def main() -> int:
         profiles = read(Path(folder))
     pictures = {name: chart.flames(each, title=f"{name}: {options.n} RayClusters") for name, each in profiles.items()}
     sampled = Sampled(clusters=options.n, samples={name: sum(each.values()) for name, each in profiles.items()})
-    report.write(sampled, OUTPUT / "flames", **pictures)
+    report.write(sampled, OUTPUT / "flames", others=pictures)
     return 0
 
 

@@ -259,12 +259,8 @@ def table(found: Figures) -> Table:
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=5000, help="RayClusters at rest (5000)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
-    found = parser.parse_args(arguments)
-    if found.n < 1:
-        parser.error(f"-n {found.n}: create at least one cluster")
-    return found
+    return background.asked(parser, arguments, count=5000, what="RayClusters at rest")
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -48,6 +48,11 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
             name = arguments[arguments.index("-m") + 1] if "-m" in arguments else Path(arguments[0]).name
             found[name] = found.get(name, 0.0) + _cpu_seconds(pid)
     return found
+
+
+def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return what each program has used since an earlier account; one that is not in that began afterwards."""
+    return {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
 
 
 def pss_mib(pids: Sequence[int]) -> float:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -47,14 +47,15 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
         Console(width=width).print(table())
 
 
-def write(found: msgspec.Struct, to: Path, **pictures: str) -> None:
-    """Write the JSON, at a path without its ending, beside it pictures, of which each but `picture` has its name in its file's, and print where."""
+def write(found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}) -> None:
+    """Write the JSON and the picture, if there is one, at a path without its ending, other pictures beside them by name, and print where."""
     to.parent.mkdir(parents=True, exist_ok=True)
     written = [to.with_suffix(".json")]
     written[0].write_bytes(_json(found))
-    for name, picture in pictures.items():
-        written.append(to.with_name(to.name if name == "picture" else f"{to.name}-{name}").with_suffix(".svg"))
-        written[-1].write_text(picture)
+    pictures = {to.name: picture} if picture else {}
+    for name, drawn in (pictures | {f"{to.name}-{other}": each for other, each in others.items()}).items():
+        written.append(to.with_name(f"{name}.svg"))
+        written[-1].write_text(drawn)
     emit(f"written: {', '.join(map(str, written))}")
 
 

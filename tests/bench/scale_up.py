@@ -74,7 +74,7 @@ async def floor(count: int) -> Figures:
             await background.each(count, one)
             await running.count(count * (background.WORKERS + 1))
             wall, used = time.monotonic() - began, _control_plane_cpu(rig)
-        servers = {name: seconds - before[name] for name, seconds in used.items()}
+        servers = programs.since(before, used)
         moments = sorted(running.at.values())[background.WORKERS :: background.WORKERS + 1]
         first = max(moments) - wall
         ready_at = [moment - first for moment in moments]
@@ -110,21 +110,16 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
 
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
-        mark, cpu, memory = (
-            rig.audit.here(),
-            programs.cpu_by_program(operator.pids()),
-            programs.pss_mib(operator.pids()),
-        )
-        servers = _control_plane_cpu(rig)
+        mark, memory = rig.audit.here(), programs.pss_mib(operator.pids())
+        own, servers = programs.cpu_by_program(operator.pids()), _control_plane_cpu(rig)
         async with programs.watched(operator.pids) as seen:
             began = asyncio.get_running_loop().time()
             await background.each(count, one)
             await ready.count(count + known)
             wall = asyncio.get_running_loop().time() - began
             requests = await _at_rest(rig.audit, since=mark)
-        used = programs.cpu_by_program(operator.pids())
-        cpu = {name: seconds - cpu.get(name, 0.0) for name, seconds in used.items()}
-        servers = {name: seconds - servers.get(name, 0.0) for name, seconds in _control_plane_cpu(rig).items()}
+        own = programs.since(own, programs.cpu_by_program(operator.pids()))
+        servers = programs.since(servers, _control_plane_cpu(rig))
         at = {name: moment for (namespace, name), moment in ready.at.items() if namespace.startswith(BACKGROUND)}
     latencies = sorted(at[name] - moment for name, moment in asked.items())
     return Figures(
@@ -137,8 +132,8 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         requests_per_cluster=requests.requests / count,
         status_writes_per_cluster=requests.status_writes / count,
         requests=requests.by_kind,
-        cpu_seconds=sum(cpu.values()),
-        cpu_by_program=cpu,
+        cpu_seconds=sum(own.values()),
+        cpu_by_program=own,
         control_plane_cpu=servers,
         peak_pss=seen.peak_pss_mib,
         computation_ms=median(seen.computations),

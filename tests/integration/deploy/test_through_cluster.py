@@ -97,9 +97,10 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
 
             async def are_made(bus: Bus = bus, made: Sequence[streams.Config] = made) -> bool:
                 try:
-                    return await stream_keeper.ensure(bus, made) == []
+                    assert await stream_keeper.ensure(bus, made) == []
                 except errors.Unavailable:  # a server that reads new keys may close connections of others
                     return False
+                return True
 
             await eventually_true(are_made, within=60.0, what="the streams")
         for event in EVENTS:

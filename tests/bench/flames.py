@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Final
 
 import msgspec
@@ -75,27 +75,35 @@ def _py_spy(pid: int, to: Path) -> Generator[None]:
     program, limit = str(Path(sys.executable).with_name("py-spy")), str(int(background.LIMIT_SECONDS))
     # Only samples of a thread that holds the interpreter: on busy processors one that waits counts as active.
     options = ["--gil", "-r", str(HERTZ), "-d", limit, "-f", "raw", "-o", str(to)]
-    with _sampling([program, "record", "-p", str(pid), *options]):
+    with sampling([program, "record", "-p", str(pid), *options]):
         yield
 
 
 @contextmanager
 def _perf(pid: int, to: Path) -> Generator[None]:
-    with _sampling(["perf", "record", "-q", "-g", "-F", str(HERTZ), "-p", str(pid), "-o", str(to)]):
+    with sampling(["perf", "record", "-q", "-g", "-F", str(HERTZ), "-p", str(pid), "-o", str(to)]):
         yield
 
 
 @contextmanager
-def _sampling(command: list[str]) -> Generator[None]:
-    """Run a sampler for the length of a `with` block; it writes its file when it is interrupted."""
-    sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-        sampler.send_signal(signal.SIGINT)
-        sampler.wait(timeout=60)
-    finally:
-        sampler.kill()
-        sampler.wait()
+def sampling(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
+    """Run a sampler for the length of a `with` block; it writes its file when it is interrupted.
+
+    Where it ended by itself, as one that may not trace another process does, this run ends with what it printed.
+    """
+    with TemporaryFile() as printed:
+        sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=printed)
+        try:
+            yield sampler
+            if sampler.poll() is not None:
+                printed.seek(0)
+                reason = printed.read().decode(errors="replace").strip().partition("\n")[0]
+                raise SystemExit(f"bench: {Path(command[0]).name} took no samples: {reason}")
+            sampler.send_signal(signal.SIGINT)
+            sampler.wait(timeout=60)
+        finally:
+            sampler.kill()
+            sampler.wait()
 
 
 def of_py_spy(raw: str) -> Profile:

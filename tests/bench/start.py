@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bench import chart, report
+from bench import chart, programs, report
 from bench.chart import Bar
 from bench.goals import Goal, judged
 from bench.report import OUTPUT
@@ -79,7 +79,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     modules: int
     held: dict[str, int]
     """Bytes that the modules of each package allocate while they load; empty where that was not traced."""
-    pss: float = 0.0
+    pss_mib: float = 0.0
 
 
 def start(*, traced: bool = False) -> dict[str, Started]:
@@ -97,7 +97,9 @@ def start(*, traced: bool = False) -> dict[str, Started]:
         }
         lines = {service: _line(process) for service, process in processes.items()}
         found = {
-            service: msgspec.structs.replace(msgspec.json.decode(line, type=Started), pss=_pss(processes[service].pid))
+            service: msgspec.structs.replace(
+                msgspec.json.decode(line, type=Started), pss_mib=programs.pss_mib([processes[service].pid])
+            )
             for service, line in lines.items()
         }
         for process in processes.values():
@@ -145,11 +147,11 @@ def main() -> int:
     lines = [f"| service | CPU of its start (goal: {LARGEST_CPU:g} s) | modules | PSS |", "|---|---|---|---|"]
     for service in SERVICES:
         each = [found[service] for found in rounds]
-        cpu, pss = median(one.cpu for one in each), median(one.pss for one in each)
-        lines.append(f"| {service.replace('_', '-')} | {cpu:.2f} s | {each[0].modules} | {pss / 1024:.1f} MiB |")
-    total = median(sum(one.pss for one in found.values()) for found in rounds)
+        cpu, pss = median(one.cpu for one in each), median(one.pss_mib for one in each)
+        lines.append(f"| {service.replace('_', '-')} | {cpu:.2f} s | {each[0].modules} | {pss:.1f} MiB |")
+    total = median(sum(one.pss_mib for one in found.values()) for found in rounds)
     lines += [
-        f"| all | | | {total / 1024:.1f} MiB |",
+        f"| all | | | {total:.1f} MiB |",
         "",
         f"| package | {' | '.join(SERVICES)} |",
         "|---|---|---|---|---|",
@@ -166,14 +168,6 @@ def main() -> int:
 def _line(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
     return process.stdout.readline()
-
-
-def _pss(pid: int) -> float:
-    """Return the proportional set size in KiB."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return float(line.split()[1])
-    raise ValueError(f"no Pss in smaps_rollup of {pid}")
 
 
 if __name__ == "__main__":

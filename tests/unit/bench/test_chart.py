@@ -64,3 +64,12 @@ def test_a_picture_is_text_that_a_browser_reads() -> None:
 def test_the_rest_of_a_deep_stack_is_left_out() -> None:
     deep = tuple(f"f{depth}" for depth in range(60))
     assert len(boxes(chart.flames({deep: 1.0, ("other",): 1.0}, title="t"))) == chart.DEEPEST + 1
+
+
+def test_a_sampler_that_may_not_trace_ends_the_run_with_what_it_printed() -> None:
+    refused = ["/bin/sh", "-c", "echo Permission denied >&2; echo Try again >&2; exit 1"]
+    with (
+        pytest.raises(SystemExit, match=r"sh took no samples: Permission denied$"),
+        flames.sampling(refused) as sampler,
+    ):
+        sampler.wait()

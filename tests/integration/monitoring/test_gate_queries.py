@@ -43,7 +43,7 @@ async def test_each_answer_of_prometheus_has_its_outcome(tmp_path: Path) -> None
 
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"groups": []}))
-    gates = [PrometheusGate(title=query, address="http://prom.example.com", query=query, max=0.5) for query in CASES]
+    gates = [PrometheusGate(title=query, url="http://prom.example.com", query=query, max=0.5) for query in CASES]
     async with (
         prometheus.started(tmp_path, jobs=[], rules=rules) as server,
         httpx.AsyncClient(transport=ToLoopback(server.port), trust_env=False) as http,

@@ -97,7 +97,7 @@ class Policies:
         """Return which gate asks a server that may not be asked; its upgrade would wait for good."""
         for gate in gate_types.asking(policy.gates):
             if (why := self._outbound.refusal(gate.url, namespace)) is not None:
-                field = f"spec.gates[{policy.gates.index(gate)}].{gate_types.field_of(gate)}"
+                field = f"spec.gates[{policy.gates.index(gate)}].{gate.FIELD}"
                 return f"cannot be followed: {field}: {why}. Ask them to add it, or remove the gate"
         return None
 

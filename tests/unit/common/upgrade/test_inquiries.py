@@ -241,7 +241,7 @@ def test_the_key_has_the_form_of_notifications() -> None:
 
 # --- queries of Prometheus ---------------------------------------------------------------------------------------------
 
-QUERY: Final = PrometheusGate(title="prometheus", address="http://prom.example.com", query="a{b='$service'}", max=0.5)
+QUERY: Final = PrometheusGate(title="prometheus", url="http://prom.example.com", query="a{b='$service'}", max=0.5)
 
 
 async def test_a_query_is_put_every_15_seconds_while_the_step_lasts_without_a_key() -> None:

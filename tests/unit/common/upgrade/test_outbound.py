@@ -102,7 +102,7 @@ async def test_without_a_body_it_is_a_get_and_no_cookie_is_kept() -> None:
 
 async def test_a_query_of_prometheus_arrives_as_it_was_written() -> None:
     query = """sum(rate(a{b="$pendingCluster", c=~"x+&y=%20#é?/;"}[1m])) /\n\t5"""
-    gate = PrometheusGate(title="prometheus", address="http://hook.team.svc:8080/p/", query=query, max=1.0)
+    gate = PrometheusGate(title="prometheus", url="http://hook.team.svc:8080/p/", query=query, max=1.0)
     step = Step(namespace="team", service="demo", policy="p", upgrade_uid="u", old="demo-a", new="demo-b", weight=10)
     async with a_server(ok) as way:
         await way.outbound.send(request_of(step, gate))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import untrusted
+from common import labels, untrusted
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.upgrade import policy as upgrade_policy
@@ -42,7 +42,7 @@ READ = UpgradePolicy(
         Gate(metric=Metric.TIME_TO_FIRST_TOKEN, quantile=0.95, max_increase=0.3),
         PrometheusGate(
             title="prometheus",
-            address="http://prometheus.monitoring:9090",
+            url="http://prometheus.monitoring:9090",
             query='avg(accuracy{cluster="$pendingCluster"})',
             min=0.9,
         ),
@@ -75,7 +75,7 @@ def problems(spec: Any) -> tuple[str, ...]:
 
 def recorded_on(text: str | None) -> UpgradePolicy | None:
     return upgrade_policy.of_cluster(
-        a_ray_cluster(annotations={} if text is None else {upgrade_policy.ANNOTATION: text})
+        a_ray_cluster(annotations={} if text is None else {labels.UPGRADE_POLICY_RECORD: text})
     )
 
 

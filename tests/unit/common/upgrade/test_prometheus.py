@@ -17,7 +17,7 @@ from common.upgrade.webhook import Answer, Step
 from support.builders.upgrade_policy import PROMETHEUS
 from support.fakes.prometheus import refuses, scalar, vector
 
-GATE = PrometheusGate(title="prometheus", address="https://prom.example.com:9090/p/", query="up", max=0.5)
+GATE = PrometheusGate(title="prometheus", url="https://prom.example.com:9090/p/", query="up", max=0.5)
 STEP = Step(
     namespace="team", service="demo", policy="careful", upgrade_uid="u", old="demo-a", new="demo-b", weight=10, step=1
 )

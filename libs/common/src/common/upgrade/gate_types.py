@@ -4,10 +4,9 @@ A gate is of one kind: a limit on what Ray's nodes measure, a limit on what Prom
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -84,9 +83,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         return self.metric if self.quantile is None else f"{self.metric}P{100 * self.quantile:g}"
 
 
-class WebhookGate(msgspec.Struct, frozen=True, kw_only=True):
-    """A server of the user that decides each step."""
-
+class _Server(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """The name that messages have for it: `webhook`, or with several `webhook[2]`, by the position in the policy."""
     url: str
@@ -98,25 +95,19 @@ class WebhookGate(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc
 
 
-class PrometheusGate(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookGate(_Server, frozen=True, kw_only=True):
+    """A server of the user that decides each step."""
+
+    FIELD: ClassVar = f"{Kind.WEBHOOK}.url"
+
+
+class PrometheusGate(_Server, frozen=True, kw_only=True):
     """A limit on what a Prometheus of the user answers to a query; one of `max` and `min` is there."""
 
-    title: str
-    """As of a webhook."""
-    address: str
+    FIELD: ClassVar = f"{Kind.PROMETHEUS}.address"
     query: str
     max: float | None = None
     min: float | None = None
-
-    @property
-    def url(self) -> str:
-        """Return what is asked, without the query."""
-        return self.address
-
-    @property
-    def host(self) -> str:
-        """Return the server, for messages."""
-        return urlsplit(self.address).netloc
 
     @property
     def limit(self) -> float:
@@ -136,16 +127,16 @@ def read(spec: Fields) -> tuple[AnyGate, ...]:
     """Return the gates of a policy."""
     parts = spec.sections("gates", MOST_GATES)
     kinds = [_kind(each) for each in parts]
-    several = {kind for kind, count in Counter(kinds).items() if count > 1}
     found: list[AnyGate] = []
     for position, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+        title = f"{kind}[{position}]" if kinds.count(kind) > 1 else f"{kind}"
         match kind:
             case Kind.METRIC:
                 found.append(_metric(part))
             case Kind.WEBHOOK:
-                found.append(_webhook(part, f"{kind}[{position}]" if kind in several else kind))
+                found.append(_webhook(part, title))
             case Kind.PROMETHEUS:
-                found.append(_prometheus(part, f"{kind}[{position}]" if kind in several else kind))
+                found.append(_prometheus(part, title))
             case None:
                 pass
     return tuple(found)
@@ -158,11 +149,6 @@ def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[Asking
     """
     found = (each for each in gates if not isinstance(each, Gate))
     return tuple(each for each in found if isinstance(each, WebhookGate) or not is_before)
-
-
-def field_of(gate: AskingGate) -> str:
-    """Return the field that names the server of a gate."""
-    return f"{Kind.WEBHOOK}.url" if isinstance(gate, WebhookGate) else f"{Kind.PROMETHEUS}.address"
 
 
 def _kind(part: Fields) -> Kind | None:
@@ -189,12 +175,7 @@ def _metric(gate: Fields) -> Gate:
         gate.note("quantile", f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""))
     if gate.has("min"):
         gate.note("min", f"is a field of a gate with {Kind.PROMETHEUS}; remove it")
-    limit, increase = gate.has("max"), gate.has("maxIncrease")
-    if limit == increase:
-        gate.note(
-            "max",
-            f"{'max and maxIncrease are both' if limit else 'neither max nor maxIncrease is'} there; state one of them",
-        )
+    limit, increase = _either(gate, "max", "maxIncrease")
     found = Gate(
         metric=metric,
         quantile=quantile,
@@ -217,21 +198,20 @@ def _webhook(gate: Fields, title: str) -> WebhookGate:
 
 def _prometheus(gate: Fields, title: str) -> PrometheusGate:
     part = gate.section(Kind.PROMETHEUS)
-    address = query = ""
+    url = query = ""
     if part is not None:
-        address, query = _url(part, "address"), part.text("query", QUERY.fullmatch, LEGAL_QUERY)
-        if "?" in address:
+        url, query = _url(part, "address"), part.text("query", QUERY.fullmatch, LEGAL_QUERY)
+        if "?" in url:
             part.note("address", "has a query; state the address alone, as http://HOST:9090")
-        if (unknown := _unknown_placeholder(query)) is not None:
+        named = (each[1] for each in PLACEHOLDER.finditer(query))
+        if (unknown := next((each for each in named if each not in {None, *PLACEHOLDERS}), None)) is not None:
             legal = ", ".join(f"${each}" for each in PLACEHOLDERS)
             part.note("query", f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign")
         part.close()
-    most, least = gate.has("max"), gate.has("min")
-    if most == least:
-        gate.note("max", f"{'max and min are both' if most else 'neither max nor min is'} there; state one of them")
+    most, least = _either(gate, "max", "min")
     found = PrometheusGate(
         title=title,
-        address=address,
+        url=url,
         query=query,
         max=gate.decimal("max") if most else None,
         min=gate.decimal("min") if least else None,
@@ -240,9 +220,13 @@ def _prometheus(gate: Fields, title: str) -> PrometheusGate:
     return found
 
 
-def _unknown_placeholder(query: str) -> str | None:
-    found = (each[1] for each in PLACEHOLDER.finditer(query))
-    return next((each for each in found if each is not None and each not in PLACEHOLDERS), None)
+def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:
+    """Return which of two fields is there, of which a gate has one."""
+    has_first, has_second = gate.has(first), gate.has(second)
+    if has_first == has_second:
+        held = f"{first} and {second} are both" if has_first else f"neither {first} nor {second} is"
+        gate.note(first, f"{held} there; state one of them")
+    return has_first, has_second
 
 
 def _url(part: Fields, name: str) -> str:

@@ -63,7 +63,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 def url(step: Step, gate: PrometheusGate) -> str:
     """Return the address of a question; two series suffice to see that there are too many."""
     asked = {"query": query(step, gate), "timeout": f"{SECONDS:g}s", "limit": "2"}
-    return f"{gate.address.rstrip('/')}/api/v1/query?{urlencode(asked, quote_via=quote)}"
+    return f"{gate.url.rstrip('/')}/api/v1/query?{urlencode(asked, quote_via=quote)}"
 
 
 def query(step: Step, gate: PrometheusGate) -> str:

@@ -11,6 +11,8 @@ import msgspec
 from common import durations, untrusted
 from common.api.opaque import Json
 
+NO_TIME: Final = timedelta(0)
+SHORTEST: Final = timedelta(microseconds=1)
 LONGEST: Final = timedelta(days=7)
 """Of a duration that an upgrade waits."""
 LONGEST_LATENCY: Final = timedelta(hours=1)
@@ -41,11 +43,6 @@ class Fields:
         """Note a problem of a field."""
         self._problems.append(f"{self._path}.{name}: {problem}")
 
-    @property
-    def has_problems(self) -> bool:
-        """Return whether a problem is noted, of these fields or of others of the manifest."""
-        return bool(self._problems)
-
     def has(self, name: str) -> bool:
         """Return whether a field is there; null counts as absent, as at the API server."""
         self._read.add(name)
@@ -64,9 +61,8 @@ class Fields:
 
     def fraction(self, name: str, least: float, most: float) -> float:
         """Return a number between two others."""
-        return self._value(
-            name, lambda found: _real(found, least, most), f"a number from {least} to {most}", None, most
-        )
+        legal = f"a number from {least} to {most}"
+        return self._value(name, lambda found: _real(found, least, most), legal, None, most)
 
     def switch(self, name: str, *, default: bool) -> bool:
         """Return a truth value."""
@@ -101,19 +97,14 @@ class Fields:
 
     def duration(self, name: str, *, is_required: bool = False) -> timedelta:
         """Return a time that an upgrade waits; none where it is absent, unless it is required and positive."""
-        least, default = (timedelta(microseconds=1), None) if is_required else (timedelta(0), timedelta(0))
-        legal = (
-            f"a {'positive ' if is_required else ''}duration such as 90s or 1h30m, at most {durations.text(LONGEST)}"
-        )
-        return self._value(name, lambda found: _duration(found, least, LONGEST), legal, default, timedelta(0))
+        least, default, kind = (SHORTEST, None, "positive duration") if is_required else (NO_TIME, NO_TIME, "duration")
+        legal = f"a {kind} such as 90s or 1h30m, at most {durations.text(LONGEST)}"
+        return self._value(name, lambda found: _duration(found, least, LONGEST), legal, default, NO_TIME)
 
     def seconds(self, name: str) -> float:
         """Return a positive duration of a request."""
-        least, legal = (
-            timedelta(microseconds=1),
-            f"a positive duration such as 250ms, at most {durations.text(LONGEST_LATENCY)}",
-        )
-        length = self._value(name, lambda found: _duration(found, least, LONGEST_LATENCY), legal, None, timedelta(0))
+        legal = f"a positive duration such as 250ms, at most {durations.text(LONGEST_LATENCY)}"
+        length = self._value(name, lambda found: _duration(found, SHORTEST, LONGEST_LATENCY), legal, None, NO_TIME)
         return length.total_seconds()
 
     def percent(self, name: str, *, most: float) -> float:
@@ -184,16 +175,11 @@ def _decimal(value: Any) -> float | None:
 
 def _shown(value: Any) -> str:
     """Return a value as JSON, short and without control characters."""
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            return "a list"
-        case str():
-            value = untrusted.clipped(value, _SHOWN)
-        case _:
-            pass
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
     try:
+        if isinstance(value, str):
+            value = untrusted.clipped(value, _SHOWN)
         return untrusted.clipped(msgspec.json.encode(value).decode(), _SHOWN + 2)
     except (TypeError, ValueError, OverflowError):  # a date of YAML, half of a surrogate pair
         return f"a value of type {type(value).__name__}"

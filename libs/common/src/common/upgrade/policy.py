@@ -7,6 +7,7 @@ can replace the record.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -21,17 +22,15 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.upgrade import gate_types
 from common.upgrade.controls import Approval
-from common.upgrade.fields import Fields
+from common.upgrade.fields import NO_TIME, Fields
 from common.upgrade.gate_types import MOST_STEPS, AnyGate
 
-ANNOTATION: Final = labels.UPGRADE_POLICY_RECORD
 LARGEST_RECORD: Final = 64 * 1024
 """Bytes; no legal spec needs half of it, and all annotations of an object may have 256 KiB."""
 WHOLE: Final = 100
 MOST_WARM_UP: Final = 10_000
 MOST_AT_ONCE: Final = 16
 LONGEST_PATH: Final = 1000
-NO_TIME: Final = timedelta(0)
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
 """No repetition of Go's may exceed 1000."""
@@ -123,11 +122,8 @@ class WarmUpProgress(msgspec.Struct):
     @property
     def lacking(self) -> str | None:
         """Return what is missing, None for nothing."""
-        return (
-            None
-            if self.is_over
-            else self.problem or f"{self.answered} of {self.wanted} requests of the warm-up are answered"
-        )
+        progress = f"{self.answered} of {self.wanted} requests of the warm-up are answered"
+        return None if self.is_over else self.problem or progress
 
 
 class Recorded(AnnotationRecord, frozen=True, kw_only=True):
@@ -179,7 +175,7 @@ def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
 
 def text_of(cluster: RayCluster) -> str | None:
     """Return the text of the record on a cluster."""
-    return cluster.metadata.annotations.get(ANNOTATION)
+    return cluster.metadata.annotations.get(labels.UPGRADE_POLICY_RECORD)
 
 
 def is_edited(held: Recorded, stored: Stored) -> bool:
@@ -266,7 +262,7 @@ def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
     warm_up, mirror, preview = found.section("warmUp"), found.section("mirror"), found.section("preview")
     policy = UpgradePolicy(
         name=name,
-        steps=_steps(found),
+        steps=_steps(found, problems),
         gates=gate_types.read(found),
         on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
         bake=found.duration("bake"),
@@ -282,10 +278,10 @@ def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
     return policy
 
 
-def _steps(spec: Fields) -> tuple[Step, ...]:
+def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
     parts = spec.sections("steps", MOST_STEPS)
     steps = tuple(map(_step, parts))
-    if spec.has_problems:  # of weights that are none, the order means nothing
+    if problems:  # of weights that are none, the order means nothing
         return steps
     for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):
         if step.weight <= before.weight:

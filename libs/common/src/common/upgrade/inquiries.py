@@ -7,10 +7,9 @@ with the same id. A query of Prometheus is put again and again while the step la
 import asyncio
 import base64
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -33,7 +32,7 @@ OF_A_NAMESPACE: Final = 4
 REMEMBERED: Final = 8192
 
 
-class _Inquiry(msgspec.Struct):
+class _Inquiry(msgspec.Struct, kw_only=True):
     """What one gate came to at one step."""
 
     times: int = 0
@@ -42,59 +41,61 @@ class _Inquiry(msgspec.Struct):
     """Why there is no answer to the last question."""
     task: asyncio.Task[None] | None = None
 
-    def is_due(self, now: float) -> bool:
-        """Return whether the server is to be asked."""
-        return (self.task is None or self.task.done()) and now >= self.due_at
 
-
-class _WebhookInquiry(_Inquiry):
-    """What a webhook answered."""
-
+class _WebhookInquiry(_Inquiry, kw_only=True):
+    gate: WebhookGate
     reply: Reply | None = None
 
-    def is_due(self, now: float) -> bool:
-        is_answered = self.reply is not None and self.reply.is_final
-        return super().is_due(now) and not is_answered and self.times < webhook.MOST_TIMES
+    @property
+    def is_over(self) -> bool:
+        """Return whether the server is asked no more at this step."""
+        return self.times >= webhook.MOST_TIMES or (self.reply is not None and self.reply.is_final)
 
-    def take(self, answer: Answer) -> float:
+    def take(self, answer: Answer, _now: float) -> float:
         """Take an answer, and return the seconds until the next question."""
         self.reply, self.problem = webhook.read(answer), None
         return webhook.wait(answer)
 
     def miss(self, problem: errors.RaybusError) -> float:
-        """Take why there is no answer, and return the seconds until the next question."""
-        self.reply, self.problem = None, _problem(problem, self.times)
+        """Take why there is no answer, and return the seconds until the next question; the text stays the same until the last one."""
+        is_last = self.times >= webhook.MOST_TIMES
+        end = f"; it was asked {self.times} times, and is asked no more at this step" if is_last else ""
+        self.reply, self.problem = None, f"{problem}{end}"
         return webhook.pause(self.times)
 
+    def result(self, _now: float) -> Result:
+        return webhook.result(self.gate, self.reply, self.problem)
 
-class _PrometheusInquiry(_Inquiry):
-    """What Prometheus answered."""
 
+class _PrometheusInquiry(_Inquiry, kw_only=True):
+    gate: PrometheusGate
     readings: Readings = Readings()
+    is_over: ClassVar = False
 
-    def take(self, gate: PrometheusGate, answer: Answer, *, now: float) -> None:
-        """Take an answer."""
-        self.readings, self.problem = prometheus.after(self.readings, gate, prometheus.read(answer), now=now), None
+    def take(self, answer: Answer, now: float) -> float:
+        value = prometheus.read(answer)
+        self.readings, self.problem = prometheus.after(self.readings, self.gate, value, now=now), None
+        return prometheus.EVERY
 
-    def miss(self, problem: errors.RaybusError) -> None:
-        """Take why there is no value."""
+    def miss(self, problem: errors.RaybusError) -> float:
         self.readings, self.problem = Readings(), str(problem)
+        return prometheus.EVERY
+
+    def result(self, now: float) -> Result:
+        return prometheus.result(self.gate, self.readings, self.problem, now=now)
 
 
 class _Upgrade(msgspec.Struct):
     """What is asked for one upgrade."""
 
     moment: tuple[int, datetime | None]
-    webhooks: dict[WebhookGate, _WebhookInquiry] = {}
-    queries: dict[PrometheusGate, _PrometheusInquiry] = {}
+    inquiries: dict[AskingGate, _WebhookInquiry | _PrometheusInquiry] = {}
 
-    def keep(self, asked: Sequence[AskingGate]) -> None:
-        """Drop the gates that an edit of the policy removed or changed."""
-        removed = [*(self.webhooks.keys() | self.queries.keys()).difference(asked)]
-        for gate in removed:
-            inquiry = self.webhooks.pop(gate) if isinstance(gate, WebhookGate) else self.queries.pop(gate)
-            if inquiry.task is not None:
-                inquiry.task.cancel()
+    def drop(self, gates: Collection[AskingGate]) -> None:
+        """Drop what is known of some gates, and end what is under way for them."""
+        for gate in gates:
+            if (task := self.inquiries.pop(gate).task) is not None:
+                task.cancel()
 
 
 class Inquiries:
@@ -120,64 +121,47 @@ class Inquiries:
         self._upgrades.move_to_end(uid)
         while len(self._upgrades) > REMEMBERED:
             self.forget(next(iter(self._upgrades)))
-        held.keep(asked)
+        held.drop(held.inquiries.keys() - set(asked))  # those that an edit of the policy removed or changed
         found: dict[AnyGate, Result] = {}
         for gate in asked:
-            if isinstance(gate, WebhookGate):
-                inquiry = held.webhooks.setdefault(gate, _WebhookInquiry())
-                await self._begin(step, inquiry, partial(self._ask_webhook, step, gate, inquiry))
-                found[gate] = webhook.result(gate, inquiry.reply, inquiry.problem)
-            else:
-                query = held.queries.setdefault(gate, _PrometheusInquiry())
-                await self._begin(step, query, partial(self._ask_prometheus, step, gate, query))
-                found[gate] = prometheus.result(gate, query.readings, query.problem, now=self._clock.monotonic())
+            inquiry = held.inquiries.get(gate)
+            if inquiry is None:
+                is_webhook = isinstance(gate, WebhookGate)
+                inquiry = _WebhookInquiry(gate=gate) if is_webhook else _PrometheusInquiry(gate=gate)
+                held.inquiries[gate] = inquiry
+            is_idle = inquiry.task is None or inquiry.task.done()
+            if is_idle and not inquiry.is_over and self._clock.monotonic() >= inquiry.due_at:
+                inquiry.task = await self._background.start(self._ask(step, inquiry))
+            found[gate] = inquiry.result(self._clock.monotonic())
         return found
 
     def forget(self, uid: str) -> None:
         """Drop what is known of an upgrade, and end what is under way for it."""
-        held = self._upgrades.pop(uid, None)
-        for each in () if held is None else (*held.webhooks.values(), *held.queries.values()):
-            if each.task is not None:
-                each.task.cancel()
+        if (held := self._upgrades.pop(uid, None)) is not None:
+            held.drop([*held.inquiries])
 
-    async def _begin(self, step: Step, inquiry: _Inquiry, ask: Callable[[], Awaitable[None]]) -> None:
-        if inquiry.is_due(self._clock.monotonic()):
-            inquiry.task = await self._background.start(self._ask(step.namespace, inquiry, ask))
-
-    async def _ask(self, namespace: str, inquiry: _Inquiry, ask: Callable[[], Awaitable[None]]) -> None:
-        if self._under_way[namespace] >= OF_A_NAMESPACE or self._under_way.total() >= AT_ONCE:
+    async def _ask(self, step: Step, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
+        if self._under_way[step.namespace] >= OF_A_NAMESPACE or self._under_way.total() >= AT_ONCE:
             return
-        self._under_way[namespace] += 1
+        self._under_way[step.namespace] += 1
         inquiry.times += 1
         try:
-            await ask()
-        finally:
-            self._under_way[namespace] -= 1
-            self._under_way += Counter()  # drops what is 0
-
-    async def _ask_webhook(self, step: Step, gate: WebhookGate, inquiry: _WebhookInquiry) -> None:
-        try:
-            self._permit(step, gate)
-            pause = inquiry.take(await self._outbound.send(await self._request(step, gate)))
+            answer = await self._answer(step, inquiry.gate)
+            pause = inquiry.take(answer, self._clock.monotonic())
         except errors.RaybusError as problem:
             pause = inquiry.miss(problem)
+        finally:
+            self._under_way[step.namespace] -= 1
+            self._under_way += Counter()  # drops what is 0
         inquiry.due_at = self._clock.monotonic() + pause
 
-    async def _ask_prometheus(self, step: Step, gate: PrometheusGate, inquiry: _PrometheusInquiry) -> None:
-        try:
-            self._permit(step, gate)
-            answer = await self._outbound.send(request_of(step, gate))
-            inquiry.take(gate, answer, now=self._clock.monotonic())
-        except errors.RaybusError as problem:
-            inquiry.miss(problem)
-        inquiry.due_at = self._clock.monotonic() + prometheus.EVERY
-
-    def _permit(self, step: Step, gate: AskingGate) -> None:
-        """Refuse a server before a key is read for it."""
-        if (why := self._outbound.refusal(gate.url, step.namespace)) is not None:
+    async def _answer(self, step: Step, gate: AskingGate) -> Answer:
+        if (why := self._outbound.refusal(gate.url, step.namespace)) is not None:  # before a key is read for it
             raise errors.Unavailable(f"is not asked: {why}")
+        request = await self._signed(step, gate) if isinstance(gate, WebhookGate) else request_of(step, gate)
+        return await self._outbound.send(request)
 
-    async def _request(self, step: Step, gate: WebhookGate) -> Request:
+    async def _signed(self, step: Step, gate: WebhookGate) -> Request:
         body, identity = webhook.question(step, gate), webhook.identity(step, gate)
         signed = signature.headers(identity, body, key=await self._key(step.namespace), now=self._clock.now())
         return Request(
@@ -217,13 +201,4 @@ def request_of(step: Step, gate: PrometheusGate) -> Request:
         headers={"Accept": "application/json", "User-Agent": "raybus"},
         most=prometheus.LARGEST_ANSWER,
         seconds=prometheus.SECONDS,
-    )
-
-
-def _problem(problem: errors.RaybusError, times: int) -> str:
-    """Return why there is no answer; the text stays the same from question to question, until the last one."""
-    return (
-        f"{problem}; it was asked {times} times, and is asked no more at this step"
-        if times >= webhook.MOST_TIMES
-        else str(problem)
     )

@@ -75,25 +75,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.weight, self.since
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The body of a request."""
-
-    version: int = 1
-    id: str
-    """The same in each repetition."""
-    namespace: str
-    service: str
-    policy: str
-    gate: str
-    strategy: Strategy
-    old: str = msgspec.field(name="activeCluster")
-    new: str = msgspec.field(name="pendingCluster")
-    weight: int
-    step: int
-    steps: int
-    addresses: dict[str, str]
-
-
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a webhook."""
 
@@ -171,20 +152,21 @@ def identity(step: Step, gate: WebhookGate) -> str:
 def question(step: Step, gate: WebhookGate) -> bytes:
     """Return the body of a request."""
     return msgspec.json.encode(
-        Question(
-            id=identity(step, gate),
-            namespace=step.namespace,
-            service=step.service,
-            policy=step.policy,
-            gate=gate.title,
-            strategy=step.strategy,
-            old=step.old,
-            new=step.new,
-            weight=step.weight,
-            step=step.step,
-            steps=step.steps,
-            addresses=dict(step.addresses),
-        )
+        {
+            "version": 1,
+            "id": identity(step, gate),
+            "namespace": step.namespace,
+            "service": step.service,
+            "policy": step.policy,
+            "gate": gate.title,
+            "strategy": step.strategy,
+            "activeCluster": step.old,
+            "pendingCluster": step.new,
+            "weight": step.weight,
+            "step": step.step,
+            "steps": step.steps,
+            "addresses": dict(step.addresses),
+        }
     )
 
 

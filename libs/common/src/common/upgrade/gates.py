@@ -15,6 +15,7 @@ certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from enum import StrEnum
 from itertools import accumulate, chain
 from typing import Final
@@ -113,13 +114,10 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
     routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
     alpha = ALPHA / MOST_GATES / windows
     if len(routes) < 2:  # one route has all the requests
-        return _result(gate, ALL, _of(active, ALL), _of(pending, ALL), alpha)
-    whole = _result(gate, ALL, _of(active, ALL), _of(pending, ALL), alpha / 2)
-    if whole.outcome is Outcome.FAIL:
-        return whole
+        return _result(gate, ALL, active, pending, alpha)
+    whole = _result(gate, ALL, active, pending, alpha / 2)
     share = alpha / 2 / len(active.keys() | pending.keys())
-    results = (_result(gate, route, _of(active, route), pending[route], share) for route in routes)
-    return next((each for each in results if each.outcome is Outcome.FAIL), whole)
+    return _failed(whole, (_result(gate, route, active, pending, share) for route in routes))
 
 
 def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
@@ -135,7 +133,7 @@ def within(gate: Gate, window: Window, steps: int) -> Result:
     recent = (
         evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number)) for each in window.recent
     )
-    return next((each for each in chain([whole], recent) if each.outcome is Outcome.FAIL), whole)
+    return _failed(whole, recent)
 
 
 def windows_of(steps: int, number: int | None = None) -> int:
@@ -147,8 +145,9 @@ def windows_of(steps: int, number: int | None = None) -> int:
     return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
-def _of(sample: Sample, route: str) -> Requests:
-    return sample.get(route, Requests())
+def _failed(whole: Result, parts: Iterable[Result]) -> Result:
+    """Return the whole unless a part fails by itself."""
+    return next((each for each in chain([whole], parts) if each.outcome is Outcome.FAIL), whole)
 
 
 def _observed(gate: Gate, requests: Requests) -> int:
@@ -159,9 +158,10 @@ def _histogram(gate: Gate, requests: Requests) -> Histogram:
     return requests.latency if gate.metric is Metric.LATENCY else requests.first_token
 
 
-def _result(gate: Gate, route: str, active: Requests, pending: Requests, alpha: float) -> Result:
+def _result(gate: Gate, route: str, active: Sample, pending: Sample, alpha: float) -> Result:
     alpha = alpha if gate.max_increase is None else alpha / 2
-    measure = (_errors if gate.metric is Metric.ERROR_RATE else _durations)(gate, active, pending, alpha)
+    measured = _errors if gate.metric is Metric.ERROR_RATE else _durations
+    measure = measured(gate, active.get(route, Requests()), pending.get(route, Requests()), alpha)
     outcome, text = _outcome(gate, measure, alpha)
     return Result(
         gate=gate,

@@ -48,9 +48,9 @@ Nodes = Mapping[str, Target]
 class _Cluster(msgspec.Struct):
     """What was read of one cluster."""
 
-    last: dict[str, Sample] = msgspec.field(default_factory=dict[str, Sample])
+    last: dict[str, Sample] = {}
     """The counters of each node at its last read."""
-    answered: Sample = msgspec.field(default_factory=dict[str, request_metrics.Requests])
+    answered: Sample = {}
 
     def add(self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, from_beginning: bool) -> None:
         """Count what was answered since the last read, unless the weights changed meanwhile.
@@ -62,14 +62,6 @@ class _Cluster(msgspec.Struct):
             new += (each for uid, each in read.items() if uid not in self.last)
         self.answered = {} if is_new else request_metrics.total((self.answered, *new))
         self.last = {uid: each for uid, each in {**self.last, **read}.items() if uid in nodes}
-
-
-class _Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """The start of a window within a step: what both clusters had answered until then."""
-
-    number: int
-    active: Sample
-    pending: Sample
 
 
 class _Upgrade(msgspec.Struct):
@@ -86,7 +78,8 @@ class _Upgrade(msgspec.Struct):
     """Whether anything was read since the weights last changed."""
     restarted_at: float | None = None
     """When the last window within the step began, or the step's own."""
-    marks: list[_Mark] = msgspec.field(default_factory=list[_Mark])
+    marks: dict[int, tuple[Sample, Sample]] = {}
+    """What both clusters had answered when each window within the step began, by its number."""
     recent: tuple[RecentWindow, ...] = ()
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
@@ -96,17 +89,17 @@ class _Upgrade(msgspec.Struct):
         active, pending = self.active.answered, self.pending.answered
         self.recent = tuple(
             RecentWindow(
-                number=each.number,
-                active=active if self.is_whole else request_metrics.difference(active, each.active),
-                pending=request_metrics.difference(pending, each.pending),
+                number=number,
+                active=active if self.is_whole else request_metrics.difference(active, active_before),
+                pending=request_metrics.difference(pending, pending_before),
             )
-            for each in self.marks
+            for number, (active_before, pending_before) in self.marks.items()
         )
         if self.restarted_at is None:
             self.restarted_at = now
         elif now - self.restarted_at >= RESTARTED_EVERY:
-            number = self.marks[-1].number + 1 if self.marks else 1
-            self.marks = [*self.marks, _Mark(number=number, active=active, pending=pending)][-MOST_RECENT:]
+            self.marks[max(self.marks, default=0) + 1] = active, pending
+            self.marks.pop(max(self.marks) - MOST_RECENT, None)
             self.restarted_at = now
 
 
@@ -137,7 +130,7 @@ class Windows:
             self.forget(next(iter(self._upgrades)))
         if held.moved_at != moved_at:
             held.moved_at, held.is_whole, held.is_read = moved_at, is_whole, False
-            held.restarted_at, held.marks, held.recent, held.pending.answered = None, [], (), {}
+            held.restarted_at, held.marks, held.recent, held.pending.answered = None, {}, (), {}
             if not is_whole:
                 held.active.answered = {}
         is_idle = held.task is None or held.task.done()

@@ -48,6 +48,12 @@ class Fields:
         self._read.add(name)
         return self._values.get(name) is not None
 
+    def read(self, reader: Callable[["Fields"], T]) -> T:
+        """Return what a reader makes of the fields, and close them."""
+        found = reader(self)
+        self.close()
+        return found
+
     def close(self) -> None:
         """Note the fields that no read asked for, unless a later build may have added them."""
         if self._strict and (unknown := sorted(str(name) for name in self._values.keys() - self._read)):
@@ -57,7 +63,9 @@ class Fields:
     def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
         """Return a whole number."""
         legal = f"a whole number from {least} to {most}"
-        return self._value(name, lambda found: _whole(found, least, most), legal, default, least)
+        return self._value(
+            name, lambda found: found if type(found) is int and least <= found <= most else None, legal, default, least
+        )
 
     def fraction(self, name: str, least: float, most: float) -> float:
         """Return a number between two others."""
@@ -150,13 +158,8 @@ def _items(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType] - of anything
 
 
-def _whole(value: Any, least: int, most: int) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
-
-
 def _real(value: Any, least: float, most: float) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and least <= value <= most else None
+    return float(value) if type(value) in {int, float} and least <= value <= most else None
 
 
 def _duration(value: Any, least: timedelta, most: timedelta) -> timedelta | None:

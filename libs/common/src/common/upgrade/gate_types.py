@@ -6,6 +6,7 @@ A gate is of one kind: a limit on what Ray's nodes measure, a limit on what Prom
 import re
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import partial
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -130,15 +131,11 @@ def read(spec: Fields) -> tuple[AnyGate, ...]:
     found: list[AnyGate] = []
     for position, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
         title = f"{kind}[{position}]" if kinds.count(kind) > 1 else f"{kind}"
-        match kind:
-            case Kind.METRIC:
-                found.append(_metric(part))
-            case Kind.WEBHOOK:
-                found.append(_webhook(part, title))
-            case Kind.PROMETHEUS:
-                found.append(_prometheus(part, title))
-            case None:
-                pass
+        if kind is Kind.METRIC:
+            found.append(_metric(part))
+        elif kind is not None:
+            reader = _webhook if kind is Kind.WEBHOOK else _prometheus
+            found.append(part.read(partial(reader, title=title)))
     return tuple(found)
 
 
@@ -189,35 +186,31 @@ def _metric(gate: Fields) -> Gate:
 
 def _webhook(gate: Fields, title: str) -> WebhookGate:
     part = gate.section(Kind.WEBHOOK)
-    url = "" if part is None else _url(part, "url")
-    if part is not None:
-        part.close()
-    gate.close()
-    return WebhookGate(title=title, url=url)
+    return WebhookGate(title=title, url=part.read(lambda part: _url(part, "url")) if part is not None else "")
 
 
 def _prometheus(gate: Fields, title: str) -> PrometheusGate:
     part = gate.section(Kind.PROMETHEUS)
-    url = query = ""
-    if part is not None:
-        url, query = _url(part, "address"), part.text("query", QUERY.fullmatch, LEGAL_QUERY)
-        if "?" in url:
-            part.note("address", "has a query; state the address alone, as http://HOST:9090")
-        named = (each[1] for each in PLACEHOLDER.finditer(query))
-        if (unknown := next((each for each in named if each not in {None, *PLACEHOLDERS}), None)) is not None:
-            legal = ", ".join(f"${each}" for each in PLACEHOLDERS)
-            part.note("query", f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign")
-        part.close()
+    url, query = part.read(_query) if part is not None else ("", "")
     most, least = _either(gate, "max", "min")
-    found = PrometheusGate(
+    return PrometheusGate(
         title=title,
         url=url,
         query=query,
         max=gate.decimal("max") if most else None,
         min=gate.decimal("min") if least else None,
     )
-    gate.close()
-    return found
+
+
+def _query(part: Fields) -> tuple[str, str]:
+    url, query = _url(part, "address"), part.text("query", QUERY.fullmatch, LEGAL_QUERY)
+    if "?" in url:
+        part.note("address", "has a query; state the address alone, as http://HOST:9090")
+    named = (each[1] for each in PLACEHOLDER.finditer(query))
+    if (unknown := next((each for each in named if each not in {None, *PLACEHOLDERS}), None)) is not None:
+        legal = ", ".join(f"${each}" for each in PLACEHOLDERS)
+        part.note("query", f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign")
+    return url, query
 
 
 def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:

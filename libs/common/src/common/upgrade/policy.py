@@ -267,9 +267,9 @@ def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
         on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
         bake=found.duration("bake"),
         auto_promote=found.switch("autoPromote", default=True),
-        warm_up=_warm_up(warm_up) if warm_up is not None else None,
-        mirror=_mirror(mirror) if mirror is not None else None,
-        preview=_preview(preview) if preview is not None else None,
+        warm_up=warm_up and warm_up.read(_warm_up),
+        mirror=mirror and mirror.read(_mirror),
+        preview=preview and preview.read(_preview),
         applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE) is ApplyEdits.AT_ONCE,
     )
     found.close()
@@ -280,7 +280,7 @@ def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
 
 def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
     parts = spec.sections("steps", MOST_STEPS)
-    steps = tuple(map(_step, parts))
+    steps = tuple(each.read(_step) for each in parts)
     if problems:  # of weights that are none, the order means nothing
         return steps
     for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):
@@ -293,44 +293,36 @@ def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
 
 def _step(part: Fields) -> Step:
     pause = part.section("pause")
-    if pause is not None:
-        pause.close()
-    found = Step(weight=part.number("weight", 1, WHOLE), hold=part.duration("hold"), pauses=pause is not None)
-    part.close()
-    return found
+    pauses = pause is not None and pause.read(lambda _: True)
+    return Step(weight=part.number("weight", 1, WHOLE), hold=part.duration("hold"), pauses=pauses)
 
 
 def _warm_up(part: Fields) -> WarmUp:
     legal = "an absolute path of letters, digits and -._~!$&'()*+,;=:@?, without '..' and '//'"
     path = part.text("path", lambda text: bool(PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/")
-    found = WarmUp(
+    return WarmUp(
         requests=part.number("requests", 1, MOST_WARM_UP),
         path=path,
         concurrency=part.number("concurrency", 1, MOST_AT_ONCE, 1),
     )
-    part.close()
-    return found
 
 
 def _mirror(part: Fields) -> Mirror:
-    found = Mirror(
+    return Mirror(
         percent=part.number("percent", 1, WHOLE),
         duration=part.duration("duration", is_required=True),
         methods=part.members("methods", METHODS) or ("GET",),
     )
-    part.close()
-    return found
 
 
 def _preview(part: Fields) -> Preview:
-    header = part.section("header")
-    found = Preview(service=part.switch("service", default=False))
-    if header is not None:
-        found = msgspec.structs.replace(
-            found,
-            header_name=header.text("name", HEADER_NAME.fullmatch, "the name of an HTTP header such as x-version"),
-            header_value=header.text("value", HEADER_VALUE.fullmatch, "1 to 256 printable ASCII characters"),
-        )
-        header.close()
-    part.close()
-    return found
+    header, service = part.section("header"), part.switch("service", default=False)
+    if header is None:
+        return Preview(service=service)
+    name, value = header.read(_header)
+    return Preview(service=service, header_name=name, header_value=value)
+
+
+def _header(part: Fields) -> tuple[str, str]:
+    name = part.text("name", HEADER_NAME.fullmatch, "the name of an HTTP header such as x-version")
+    return name, part.text("value", HEADER_VALUE.fullmatch, "1 to 256 printable ASCII characters")

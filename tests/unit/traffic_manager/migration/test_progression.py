@@ -7,7 +7,7 @@ import pytest
 from common.ray.request_metrics import ALL, Requests, Sample
 from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gates import Outcome, RecentWindow, Window
+from common.upgrade.gates import Outcome, Window
 from common.upgrade.windows import MOST_RECENT
 from support.builders.upgrade_policy import a_policy
 from traffic_manager.migration import progression
@@ -48,11 +48,11 @@ def test_a_step_without_a_read_of_requests_has_inconclusive_gates() -> None:
     assert [each.outcome for each in judge(10, None).results] == [Outcome.INCONCLUSIVE] * 2
 
 
-def recent(number: int, total: int, errors: int) -> RecentWindow:
-    return RecentWindow(number=number, active=a_sample(1000), pending=a_sample(total, errors))
+def recent(number: int, total: int, errors: int) -> Window:
+    return Window(number=number, active=a_sample(1000), pending=a_sample(total, errors))
 
 
-def judge_with(*found: RecentWindow, pending: Sample) -> progression.Judgement:
+def judge_with(*found: Window, pending: Sample) -> progression.Judgement:
     return progression.judge(POLICY, Window(active=a_sample(1000), pending=pending, recent=found), 10)
 
 
@@ -103,7 +103,7 @@ def fails_in_a_step(seed: int, *, minutes: int, rate: int, late: float = 0.01, s
             found[0] += 5 * rate
             found[1] += sum(rng.random() < rates[name] for _ in range(5 * rate))
         recent = tuple(
-            RecentWindow(
+            Window(
                 number=number,
                 **{name: a_sample(now[0] - mark[name][0], now[1] - mark[name][1]) for name, now in counts.items()},
             )

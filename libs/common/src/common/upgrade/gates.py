@@ -15,9 +15,9 @@ certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -55,22 +55,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class RecentWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that both clusters of an upgrade answered since a moment within the step."""
-
-    number: int
-    """How many windows began within the step until then: the later ones have less of the probability of a false alarm."""
-    active: Sample
-    pending: Sample
-
-
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it."""
+    """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it, or since a moment within the step."""
 
     active: Sample
     """Those of the step before, where all traffic has moved."""
     pending: Sample
-    recent: tuple[RecentWindow, ...] = ()
+    number: int | None = None
+    """How many windows began within the step until then: the later ones have less of the probability of a false alarm; None of the step's own."""
+    recent: tuple["Window", ...] = ()
+    """Those within the step."""
 
 
 NO_WINDOW: Final = Window(active={}, pending={})
@@ -115,9 +109,8 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
     alpha = ALPHA / MOST_GATES / windows
     if len(routes) < 2:  # one route has all the requests
         return _result(gate, ALL, active, pending, alpha)
-    whole = _result(gate, ALL, active, pending, alpha / 2)
-    share = alpha / 2 / len(active.keys() | pending.keys())
-    return _failed(whole, (_result(gate, route, active, pending, share) for route in routes))
+    whole, share = _result(gate, ALL, active, pending, alpha / 2), alpha / 2 / len(active.keys() | pending.keys())
+    return _decisive([whole, *(_result(gate, route, active, pending, share) for route in routes)])
 
 
 def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
@@ -129,11 +122,10 @@ def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
 
 def within(gate: Gate, window: Window, steps: int) -> Result:
     """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
-    whole = evaluate(gate, window.active, window.pending, windows=windows_of(steps))
-    recent = (
-        evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number)) for each in window.recent
+    windows = (window, *window.recent)
+    return _decisive(
+        [evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number)) for each in windows]
     )
-    return _failed(whole, recent)
 
 
 def windows_of(steps: int, number: int | None = None) -> int:
@@ -145,9 +137,9 @@ def windows_of(steps: int, number: int | None = None) -> int:
     return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
-def _failed(whole: Result, parts: Iterable[Result]) -> Result:
-    """Return the whole unless a part fails by itself."""
-    return next((each for each in chain([whole], parts) if each.outcome is Outcome.FAIL), whole)
+def _decisive(results: Sequence[Result]) -> Result:
+    """Return the first result that fails, else the first of all."""
+    return next((each for each in results if each.outcome is Outcome.FAIL), results[0])
 
 
 def _observed(gate: Gate, requests: Requests) -> int:

@@ -28,7 +28,7 @@ from common.ray.dashboard import Target
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
-from common.upgrade.gates import RecentWindow, Window
+from common.upgrade.gates import Window
 
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
@@ -80,7 +80,7 @@ class _Upgrade(msgspec.Struct):
     """When the last window within the step began, or the step's own."""
     marks: dict[int, tuple[Sample, Sample]] = {}
     """What both clusters had answered when each window within the step began, by its number."""
-    recent: tuple[RecentWindow, ...] = ()
+    recent: tuple[Window, ...] = ()
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
 
@@ -88,7 +88,7 @@ class _Upgrade(msgspec.Struct):
         """Compute the windows within the step, and begin the next one when it is due."""
         active, pending = self.active.answered, self.pending.answered
         self.recent = tuple(
-            RecentWindow(
+            Window(
                 number=number,
                 active=active if self.is_whole else request_metrics.difference(active, active_before),
                 pending=request_metrics.difference(pending, pending_before),

@@ -123,24 +123,14 @@ def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float)
 
 def result(gate: PrometheusGate, readings: Readings, problem: str | None, *, now: float) -> Result:
     """Return the outcome of a gate by what it was answered, or by why there is no value."""
-    if problem is not None or readings.value is None:
+    value, beyond = readings.value, readings.beyond
+    if problem is not None or value is None:
         return gates.unanswered(gate, problem)
-    outcome, text = _judged(gate, readings, readings.value, now=now)
-    return Result(
-        gate=gate,
-        outcome=outcome,
-        value=readings.value,
-        limit=gate.limit,
-        text=f"{gate.title}: {text}",
-    )
-
-
-def _judged(gate: PrometheusGate, readings: Readings, value: float, *, now: float) -> tuple[Outcome, str]:
-    shown = f"{value:.6g}, at {'least' if gate.max is None else 'most'} {gate.limit:.6g} allowed"
-    if readings.beyond >= EVIDENCE:
-        return Outcome.FAIL, f"{shown}, {EVIDENCE} times one after another"
-    if now > readings.at + FRESH:
-        return Outcome.INCONCLUSIVE, f"the last value of {gate.host} is older than {FRESH:g} s"
-    if readings.beyond:
-        return Outcome.INCONCLUSIVE, f"{shown}, {readings.beyond} of the {EVIDENCE} times that fail the gate"
-    return Outcome.PASS, shown
+    outcome, text = Outcome.PASS, f"{value:.6g}, at {'least' if gate.max is None else 'most'} {gate.limit:.6g} allowed"
+    if beyond >= EVIDENCE:
+        outcome, text = Outcome.FAIL, f"{text}, {EVIDENCE} times one after another"
+    elif now > readings.at + FRESH:
+        outcome, text = Outcome.INCONCLUSIVE, f"the last value of {gate.host} is older than {FRESH:g} s"
+    elif beyond:
+        outcome, text = Outcome.INCONCLUSIVE, f"{text}, {beyond} of the {EVIDENCE} times that fail the gate"
+    return Result(gate=gate, outcome=outcome, value=value, limit=gate.limit, text=f"{gate.title}: {text}")

@@ -180,13 +180,10 @@ def crowded(route: HttpRoute, own: Set[str], needed: int) -> RoutingProblem | No
 
 
 def _concerns(service: RayService, route: HttpRoute) -> bool:
-    """Return whether a record on a route can only be ours: the route permits it, and has no other owner or holder."""
-    meta, name = route.metadata, service.metadata.name
-    if meta.name == names.http_route(name):
-        return not_ours(service.metadata, meta) is None
-    is_marked = owner.marks(name).items() <= meta.labels.items()
-    is_free = owner.other_service(meta, service.metadata) is None and _other_holder(service, route) is None
-    return is_free and (is_marked or name in _permitted(meta))
+    """Return whether a record on a route can only be ours: it may be written, or was, and has no other owner or holder."""
+    problem, marks = refusal(service, route), owner.marks(service.metadata.name)
+    is_marked = marks.items() <= route.metadata.labels.items()
+    return problem is None or (problem.code is RoutingCode.NOT_PERMITTED and is_marked)
 
 
 def _other_holder(service: RayService, route: HttpRoute) -> str | None:

@@ -73,31 +73,28 @@ class HttpOutbound:
     """Implements `Outbound` over the network."""
 
     def __init__(self, allowed: Targets, http: "httpx.AsyncClient", resolve: Resolve) -> None:
-        import httpx  # noqa: PLC0415  (7 MiB, which a service without such gates need not pay)
-
         self._allowed = allowed
         self._http = http
         self._resolve = resolve
-        self._failures = (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError)
-        self._unconnected = httpx.ConnectError
 
     def refusal(self, url: str, namespace: str) -> str | None:
         return self._allowed.refusal(urlsplit(url), namespace)
 
     async def send(self, request: Request) -> Answer:
+        import httpx  # noqa: PLC0415  (7 MiB, which a service without such gates need not pay)
+
         try:
             async with asyncio.timeout(request.seconds):
                 return await self._send(request, urlsplit(request.url))
         except TimeoutError as problem:
             raise errors.Unavailable(f"does not answer within {request.seconds:g} s") from problem
-        except self._failures as problem:  # their texts may repeat the address
-            raise errors.Unavailable(f"does not answer ({self._cause(problem)})") from problem
-
-    def _cause(self, problem: Exception) -> str:
-        cause = problem.__cause__ or problem.__context__
-        if isinstance(problem, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
-            return "its certificate is not valid"
-        return "no connection" if isinstance(problem, self._unconnected) or cause is None else type(problem).__name__
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as problem:
+            cause = type(problem).__name__  # its text may repeat the address
+            if isinstance(problem, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
+                cause = "its certificate is not valid"
+            elif isinstance(problem, httpx.ConnectError) or not (problem.__cause__ or problem.__context__):
+                cause = "no connection"
+            raise errors.Unavailable(f"does not answer ({cause})") from problem
 
     async def _send(self, request: Request, url: SplitResult) -> Answer:
         if (why := self._allowed.refusal(url, request.namespace)) is not None:

@@ -102,8 +102,7 @@ def read(text: str) -> tuple[Origin, ...]:
 def _origin(text: str) -> Origin:
     found = _ENTRY.fullmatch(text)
     host = found[2].lower() if found is not None else ""
-    is_network = as_address(host.split("/", 1)[0]) is not None
-    if found is None or not (_is_network(host) if is_network else _is_name(host)):
+    if found is None or not (_is_network(host) or _is_name(host)):
         raise ValueError(f"{text!r} is not of the form {FORM}")
     port = int(found[3]) if found[3] else PORTS[found[1]]
     if not 0 < port < 2**16:

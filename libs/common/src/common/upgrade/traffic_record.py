@@ -96,20 +96,19 @@ class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 def upgrade_of(record: Record, old: str, new: str) -> Upgrade | None:
     """Return what is recorded of the upgrade between two clusters, None for another one."""
-    held = record.upgrade
-    return held if isinstance(held, Upgrade) and (held.old, held.new) == (old, new) else None
+    held = record.upgrade or None
+    return held if held is not None and (held.old, held.new) == (old, new) else None
 
 
 def gates_of(upgrade: Upgrade | None) -> gate_record.Current | None:
     """Return what the gates of an upgrade come to now, with texts that may be shown; None where none is evaluated."""
-    held = UNSET if upgrade is None else upgrade.gates
-    return None if isinstance(held, UnsetType) or not held.gates else gate_record.shown(held)
+    held = upgrade.gates if upgrade is not None else UNSET
+    return gate_record.shown(held) if held and held.gates else None
 
 
 def past_steps(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
     """Return what the gates of an upgrade came to at earlier weights, with texts that may be shown."""
-    held = UNSET if upgrade is None else upgrade.steps
-    return () if isinstance(held, UnsetType) else gate_record.bounded(held)
+    return gate_record.bounded(upgrade.steps or ()) if upgrade is not None else ()
 
 
 def steps_of(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:

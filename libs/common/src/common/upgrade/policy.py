@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -162,9 +162,27 @@ class PolicyError(ValueError):
         self.problems = problems
 
 
-def read(name: str, spec: Json) -> UpgradePolicy:
-    """Return the policy that a spec states; `PolicyError` for one that cannot be meant or has unknown fields."""
-    return _policy(name, spec, strict=True)
+def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
+    """Return the policy that a spec states; `PolicyError` for one that cannot be meant, or a strict one with unknown fields."""
+    problems: list[str] = []
+    found = Fields(spec, "spec", problems, strict=strict)
+    warm_up, mirror, preview = found.section("warmUp"), found.section("mirror"), found.section("preview")
+    policy = UpgradePolicy(
+        name=name,
+        steps=_steps(found, problems),
+        gates=gate_types.read(found),
+        on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
+        bake=found.duration("bake"),
+        auto_promote=found.switch("autoPromote", default=True),
+        warm_up=warm_up and warm_up.read(_warm_up),
+        mirror=mirror and mirror.read(_mirror),
+        preview=preview and preview.read(_preview),
+        applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE) is ApplyEdits.AT_ONCE,
+    )
+    found.close()
+    if problems:
+        raise PolicyError(tuple(problems))
+    return policy
 
 
 def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
@@ -199,7 +217,7 @@ def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
     """
     found = record_of(cluster)
     try:
-        return _policy(found.name, found.spec, strict=False) if found is not None else None
+        return read(found.name, found.spec, strict=False) if found is not None else None
     except PolicyError:
         return None
 
@@ -254,28 +272,6 @@ def pause(policy: UpgradePolicy, cluster: str, weight: int, approved: Approval |
     if approved is not None and approved.cluster == cluster and approved.weight >= weight:
         return None
     return f"paused at {weight} percent by UpgradePolicy {policy.name}"
-
-
-def _policy(name: str, spec: Any, *, strict: bool) -> UpgradePolicy:
-    problems: list[str] = []
-    found = Fields(spec, "spec", problems, strict=strict)
-    warm_up, mirror, preview = found.section("warmUp"), found.section("mirror"), found.section("preview")
-    policy = UpgradePolicy(
-        name=name,
-        steps=_steps(found, problems),
-        gates=gate_types.read(found),
-        on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
-        bake=found.duration("bake"),
-        auto_promote=found.switch("autoPromote", default=True),
-        warm_up=warm_up and warm_up.read(_warm_up),
-        mirror=mirror and mirror.read(_mirror),
-        preview=preview and preview.read(_preview),
-        applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE) is ApplyEdits.AT_ONCE,
-    )
-    found.close()
-    if problems:
-        raise PolicyError(tuple(problems))
-    return policy
 
 
 def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:

@@ -29,7 +29,7 @@ STEP = Step(
     since=SINCE,
     step=2,
     steps=4,
-    addresses=(("pending", "demo-b-serve-svc.team.svc:8000"),),
+    addresses={"pending": "demo-b-serve-svc.team.svc:8000"},
 )
 
 
@@ -80,7 +80,7 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(strategy: S
     old, new = (a_ray_cluster(name) for name in ("demo-a", "demo-b"))
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service()), type=RayService)
     step = webhook.step_of(service, policy, old, new, strategy=strategy, weight=0, since=SINCE)
-    assert dict(step.addresses) == {
+    assert step.addresses == {
         "active": f"demo-a-{backend}.{NAMESPACE}.svc:8000",
         "pending": f"demo-b-{backend}.{NAMESPACE}.svc:8000",
         "preview": f"{NAME}-preview-svc.{NAMESPACE}.svc:8000",

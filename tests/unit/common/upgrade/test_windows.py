@@ -55,7 +55,7 @@ def totals(window: Window | None) -> tuple[int, int]:
     return total(window.active), total(window.pending)
 
 
-def recent(window: Window | None) -> list[tuple[int, int, int]]:
+def recent(window: Window | None) -> list[tuple[int | None, int, int]]:
     assert window is not None
     return [(each.number, total(each.active), total(each.pending)) for each in window.recent]
 

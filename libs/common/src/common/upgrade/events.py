@@ -23,14 +23,12 @@ TYPE_SUFFIX: Final = ".v1"
 Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
-class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename={"old": "from", "new": "to"}):
     """The upgrade of an event."""
 
     id: Annotated[str, Meta(description="The same in all events of one upgrade, and in no other.")]
-    old: Annotated[str, Meta(description="The active RayCluster at the start; empty without one.")] = msgspec.field(
-        name="from"
-    )
-    new: Annotated[str, Meta(description="The RayCluster that replaces it.")] = msgspec.field(name="to")
+    old: Annotated[str, Meta(description="The active RayCluster at the start; empty without one.")]
+    new: Annotated[str, Meta(description="The RayCluster that replaces it.")]
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,11 +38,11 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     traffic_percent: Annotated[Percent, Meta(description="The weight in the route.")]
 
 
-class Split(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Split(msgspec.Struct, frozen=True, kw_only=True, rename={"old": "from", "new": "to"}):
     """Capacity and traffic of both clusters."""
 
-    old: Share = msgspec.field(name="from")
-    new: Share = msgspec.field(name="to")
+    old: Share
+    new: Share
 
 
 class Direction(StrEnum):

@@ -80,8 +80,7 @@ AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
 def closed(current: Current) -> Step:
     """Return what the gates came to at a weight that is over."""
-    gates = (Verdict(**{name: getattr(each, name) for name in Verdict.__struct_fields__}) for each in current.gates)
-    return Step(weight=current.weight, since=current.since, gates=tuple(gates))
+    return msgspec.convert(current, Step, from_attributes=True)
 
 
 def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:

@@ -66,7 +66,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     """Position in the policy's steps, from 1; 0 before the first."""
     steps: int = 0
-    addresses: tuple[tuple[str, str], ...] = ()
+    addresses: dict[str, str] = {}
     """What a webhook may send requests to: `active`, `pending`, `preview`, each as HOST:PORT."""
 
     @property
@@ -122,10 +122,10 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     held = {"active": (active, backend(active.metadata.name)), "pending": (pending, backend(pending.metadata.name))}
     if policy.preview is not None and policy.preview.service:
         held["preview"] = (pending, names.preview_service(meta.name))
-    addresses = (
-        (role, f"{name}.{meta.namespace}.svc:{service_ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}")
+    addresses = {
+        role: f"{name}.{meta.namespace}.svc:{service_ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"
         for role, (cluster, name) in held.items()
-    )
+    }
     return Step(
         namespace=meta.namespace,
         service=meta.name,
@@ -138,7 +138,7 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
         since=since if weight > 0 else None,
         step=sum(each.weight <= weight for each in policy.steps),
         steps=len(policy.steps),
-        addresses=tuple(addresses),
+        addresses=addresses,
     )
 
 
@@ -165,7 +165,7 @@ def question(step: Step, gate: WebhookGate) -> bytes:
             "weight": step.weight,
             "step": step.step,
             "steps": step.steps,
-            "addresses": dict(step.addresses),
+            "addresses": step.addresses,
         }
     )
 

@@ -102,7 +102,7 @@ def read(text: str) -> tuple[Origin, ...]:
 def _origin(text: str) -> Origin:
     found = _ENTRY.fullmatch(text)
     host = found[2].lower() if found is not None else ""
-    if found is None or not (_is_network(host) or _is_name(host)):
+    if found is None or not (_is_network(host) or _NAME.fullmatch(host.replace(NAMESPACE, "namespace"))):
         raise ValueError(f"{text!r} is not of the form {FORM}")
     port = int(found[3]) if found[3] else PORTS[found[1]]
     if not 0 < port < 2**16:
@@ -116,10 +116,6 @@ def _is_network(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_name(host: str) -> bool:
-    return "/" not in host and _NAME.fullmatch(host.replace(NAMESPACE, "namespace")) is not None
 
 
 def _holds(origin: Origin, host: str, namespace: str) -> bool:

@@ -124,11 +124,8 @@ class Inquiries:
         held.drop(held.inquiries.keys() - set(asked))  # those that an edit of the policy removed or changed
         found: dict[AnyGate, Result] = {}
         for gate in asked:
-            inquiry = held.inquiries.get(gate)
-            if inquiry is None:
-                is_webhook = isinstance(gate, WebhookGate)
-                inquiry = _WebhookInquiry(gate=gate) if is_webhook else _PrometheusInquiry(gate=gate)
-                held.inquiries[gate] = inquiry
+            new = _WebhookInquiry(gate=gate) if isinstance(gate, WebhookGate) else _PrometheusInquiry(gate=gate)
+            inquiry = held.inquiries.setdefault(gate, new)
             is_idle = inquiry.task is None or inquiry.task.done()
             if is_idle and not inquiry.is_over and self._clock.monotonic() >= inquiry.due_at:
                 inquiry.task = await self._background.start(self._ask(step, inquiry))

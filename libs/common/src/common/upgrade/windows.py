@@ -4,14 +4,10 @@ Serve's proxies count them, and each node of Ray exports its counters every 10 s
 not answer delays no decision about health. What was read is forgotten with the process: then a window begins anew, and the gates wait
 for as many requests again.
 
-In a long step or bake the requests before an error would hide it, so another window begins each minute, and the last few of them are kept
-beside that of the whole step.
-
-Where all traffic moves at once, the gates decide before. A cluster that never had a user's request until then has its counters judged from
-their beginning: they are of warm-ups and previews, and a restart forgets none of them.
-
-Once all traffic has moved, the active cluster answers nothing. Then the comparison is with its requests of the step before; after a
-restart, with all that its nodes have counted.
+In a long step or bake the requests before an error would hide it, so another window begins each minute, and the last few count, too.
+Where all traffic moves at once, the gates decide before: by all that the pending cluster ever counted, which is of warm-ups and previews,
+and outlives a restart. Once all traffic has moved, the active cluster answers nothing: then the comparison is with its requests of the step
+before, or after a restart with all that its nodes have counted.
 """
 
 import asyncio

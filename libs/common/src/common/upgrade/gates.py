@@ -79,12 +79,12 @@ def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     """What a gate allows."""
 
-    value: float
-    passes: float | None = None
-    """The limit by the observed value of the active cluster, within which the gate passes; None where `value` is that."""
+    value: float = math.inf
+    passes: float = math.inf
+    """Within which the gate passes: by growth, the limit by the observed value of the active cluster."""
     reason: str = ""
     awaits: str | None = None
-    """What is missing of the active cluster; then the value is none."""
+    """What is missing of the active cluster; then there is no limit."""
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,8 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
     """Requests beyond the limit."""
     allowed: float
     """The fraction that may be beyond it."""
-    value: float | None
+    value: float
+    """0 without requests."""
     limit: _Limit
     text: str
 
@@ -159,7 +160,7 @@ def _result(gate: Gate, route: str, active: Sample, pending: Sample, alpha: floa
         gate=gate,
         outcome=outcome,
         requests=measure.requests,
-        value=measure.value,
+        value=measure.value if measure.requests else None,
         limit=None if measure.limit.awaits else measure.limit.value,
         route=route,
         text=f"{gate.title}{f' of {route}' if route != ALL else ''}: {text}",
@@ -170,40 +171,36 @@ def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]
     limit, value = measure.limit, measure.value
     if limit.awaits is not None:
         return Outcome.INCONCLUSIVE, limit.awaits
-    if (
-        value is not None
-        and value > limit.value
-        and sequential.evidence(measure.beyond, measure.requests, measure.allowed) > -math.log(alpha)
-    ):
+    evidence = sequential.evidence(measure.beyond, measure.requests, measure.allowed)
+    if value > limit.value and evidence > -math.log(alpha):
         return Outcome.FAIL, measure.text
-    if value is None or measure.requests < gate.min_requests:
+    if measure.requests < gate.min_requests:
         return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
-    if value <= (limit.value if limit.passes is None else limit.passes):
+    if value <= limit.passes:
         return Outcome.PASS, measure.text
-    shown = "" if limit.passes is None or value > limit.value else f" above {_shown(gate, limit.passes)}"
+    shown = "" if value > limit.value else f" above {_shown(gate, limit.passes)}"
     return Outcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance{shown}"
 
 
 def _errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:
     requests, errors = pending.total, min(pending.errors, pending.total)
     limit = _limit_of_errors(gate, active, pending, alpha)
-    value = errors / requests if requests else None
-    shown = "" if value is None else f" ({_percent(value)})"
+    value = errors / requests if requests else 0.0
     return _Measure(
         requests=requests,
         beyond=errors,
         allowed=limit.value,
         value=value,
         limit=limit,
-        text=f"{errors} of {requests} requests failed{shown}, at most {_percent(limit.value)} allowed{limit.reason}",
+        text=f"{errors} of {requests} requests failed ({_percent(value)}), at most {_percent(limit.value)} allowed{limit.reason}",
     )
 
 
 def _limit_of_errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Limit:
     if gate.max_increase is None:
-        return _Limit(value=gate.max or 0.0)
+        return _Limit(value=gate.max or 0.0, passes=gate.max or 0.0)
     if active.total < gate.min_requests:
-        return _Limit(value=1.0, awaits=_awaits_active(active.total, gate.min_requests))
+        return _Limit(awaits=_awaits_active(active.total, gate.min_requests))
     growth, errors = 1 + gate.max_increase, min(active.errors, active.total)
     bound = sequential.highest_rate(errors, active.total, alpha)
     limit, seen = min(1.0, bound * growth), errors / active.total * growth
@@ -214,31 +211,32 @@ def _limit_of_errors(gate: Gate, active: Requests, pending: Requests, alpha: flo
 def _durations(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:
     quantile, histogram = gate.quantile or 0.0, _histogram(gate, pending)
     limit = _limit_of_durations(gate, _histogram(gate, active), histogram, alpha)
-    value = _quantile(histogram, quantile * histogram.total) if histogram.total else None
+    value = _quantile(histogram, quantile * histogram.total) if histogram.total else 0.0
+    shown = _seconds(value) if math.isfinite(value) else f"more than {_seconds(histogram.bounds[-1])}"
     return _Measure(
         requests=histogram.total,
         beyond=_above(histogram, limit.value, is_interpolated=gate.max is None),
         allowed=1 - quantile,
         value=value,
         limit=limit,
-        text=f"{_value(histogram, value)} in {histogram.total} requests, at most {_seconds(limit.value)} allowed{limit.reason}",
+        text=f"{shown} in {histogram.total} requests, at most {_seconds(limit.value)} allowed{limit.reason}",
     )
 
 
 def _limit_of_durations(gate: Gate, active: Histogram, pending: Histogram, alpha: float) -> _Limit:
     if gate.max_increase is None:
-        return _Limit(value=gate.max or 0.0)
+        return _Limit(value=gate.max or 0.0, passes=gate.max or 0.0)
     quantile = gate.quantile or 0.0
     needed = max(gate.min_requests, sequential.requests_for_a_bound(quantile, alpha))
     if active.total < needed:
-        return _Limit(value=math.inf, awaits=_awaits_active(active.total, needed))
+        return _Limit(awaits=_awaits_active(active.total, needed))
     if pending.total and pending.bounds != active.bounds:
         remedy = "set RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS to the same bounds"
-        return _Limit(value=math.inf, awaits=f"the clusters measure durations in different buckets; {remedy}")
+        return _Limit(awaits=f"the clusters measure durations in different buckets; {remedy}")
     bound = _highest_quantile(active, quantile, alpha)
     if math.isinf(bound):
         end = _seconds(active.bounds[-1]) if active.bounds else "0s"
-        return _Limit(value=math.inf, awaits=f"the active cluster's value may be above {end}, its last bucket's bound")
+        return _Limit(awaits=f"the active cluster's value may be above {end}, its last bucket's bound")
     growth, value = 1 + gate.max_increase, _quantile(active, quantile * active.total)
     return _Limit(value=bound * growth, passes=value * growth, reason=_reason(gate.max_increase, _seconds(bound)))
 
@@ -296,9 +294,3 @@ def _seconds(duration: float) -> str:
 
 def _shown(gate: Gate, value: float) -> str:
     return _percent(value) if gate.metric is Metric.ERROR_RATE else _seconds(value)
-
-
-def _value(histogram: Histogram, value: float | None) -> str:
-    if value is None:
-        return "no value"
-    return _seconds(value) if math.isfinite(value) else f"more than {_seconds(histogram.bounds[-1])}"

@@ -265,9 +265,8 @@ def longest_hold(policy: UpgradePolicy) -> timedelta:
 
 def pause(policy: UpgradePolicy, cluster: str, weight: int, approved: Approval | None) -> str | None:
     """Return why an upgrade to this cluster waits for its user at a weight; None where it does not, or they let it go on."""
-    step = step_at(policy, weight)
-    is_step = step is not None and step.weight == weight and step.pauses
-    if not is_step and (policy.auto_promote or weight < WHOLE):
+    is_paused = any(each.weight == weight and each.pauses for each in policy.steps)
+    if not is_paused and (policy.auto_promote or weight < WHOLE):
         return None
     if approved is not None and approved.cluster == cluster and approved.weight >= weight:
         return None

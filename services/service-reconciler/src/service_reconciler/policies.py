@@ -56,9 +56,8 @@ class Policies:
             return None
         now, (read_at, edit) = self._clock.monotonic(), self._edits.get(meta.uid, (-math.inf, None))
         if now < read_at + EVERY.total_seconds():  # its write may have been refused; its report was made
-            is_due = (
-                edit is not None and isinstance(edit.record, str) and edit.record != upgrade_policy.text_of(cluster)
-            )
+            record = meta.annotations.get(labels.UPGRADE_POLICY_RECORD)
+            is_due = edit is not None and isinstance(edit.record, str) and edit.record != record
             return Reading(record=edit.record) if edit is not None and is_due else None
         edit = await self._edit(held, meta.namespace)
         self._edits[meta.uid] = now, edit

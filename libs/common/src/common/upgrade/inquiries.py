@@ -21,7 +21,7 @@ from common.kube.resources import SECRET
 from common.runtime.background import Background
 from common.upgrade import prometheus, webhook
 from common.upgrade.gate_types import AnyGate, AskingGate, PrometheusGate, WebhookGate
-from common.upgrade.gates import Result
+from common.upgrade.gates import Outcome, Result
 from common.upgrade.outbound import Outbound, Request
 from common.upgrade.prometheus import Readings
 from common.upgrade.webhook import Answer, Reply, Step
@@ -49,7 +49,8 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
     @property
     def is_over(self) -> bool:
         """Return whether the server is asked no more at this step."""
-        return self.times >= webhook.MOST_TIMES or (self.reply is not None and self.reply.is_final)
+        is_decided = self.reply is not None and self.reply.outcome is not Outcome.INCONCLUSIVE
+        return is_decided or self.times >= webhook.MOST_TIMES
 
     def take(self, answer: Answer, _now: float) -> float:
         """Take an answer, and return the seconds until the next question."""

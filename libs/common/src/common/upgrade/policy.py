@@ -191,11 +191,6 @@ def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
     return msgspec.json.encode(Recorded(name=name, uid=uid, generation=generation, spec=spec)).decode()
 
 
-def text_of(cluster: RayCluster) -> str | None:
-    """Return the text of the record on a cluster."""
-    return cluster.metadata.annotations.get(labels.UPGRADE_POLICY_RECORD)
-
-
 def is_edited(held: Recorded, stored: Stored) -> bool:
     """Return whether a policy was edited since it was recorded; one with another uid is another one of the same name."""
     return stored.metadata.uid == held.uid and stored.metadata.generation > held.generation
@@ -203,7 +198,7 @@ def is_edited(held: Recorded, stored: Stored) -> bool:
 
 def record_of(cluster: RayCluster) -> Recorded | None:
     """Return the record on a cluster, None where it is none of ours."""
-    text = text_of(cluster)
+    text = cluster.metadata.annotations.get(labels.UPGRADE_POLICY_RECORD)
     if text is None or len(text) > LARGEST_RECORD:
         return None
     found = annotation_record.decode(text, Recorded)

@@ -86,11 +86,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the gate decides by it."""
         return _RESULTS[self.result]
 
-    @property
-    def is_final(self) -> bool:
-        """Return whether the webhook is not asked again at this step."""
-        return self.outcome is not Outcome.INCONCLUSIVE
-
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer of a server."""

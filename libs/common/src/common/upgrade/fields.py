@@ -63,34 +63,25 @@ class Fields:
     def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
         """Return a whole number."""
         legal = f"a whole number from {least} to {most}"
-        return self._value(
-            name, lambda found: found if type(found) is int and least <= found <= most else None, legal, default, least
-        )
+        return self._value(name, int, lambda found: least <= found <= most, legal, default, least)
 
     def fraction(self, name: str, least: float, most: float) -> float:
-        """Return a number between two others."""
+        """Return a number between two others, with no whole number between these."""
         legal = f"a number from {least} to {most}"
-        return self._value(name, lambda found: _real(found, least, most), legal, None, most)
+        return self._value(name, float, lambda found: least <= found <= most, legal, None, most)
 
     def switch(self, name: str, *, default: bool) -> bool:
         """Return a truth value."""
-        return self._value(
-            name, lambda found: found if isinstance(found, bool) else None, "true or false", default, default
-        )
+        return self._value(name, bool, lambda _: True, "true or false", default, default)
 
     def text(self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None) -> str:
-        """Return a text that passes a check."""
-        return self._value(
-            name, lambda found: found if isinstance(found, str) and is_legal(found) else None, legal, default, ""
-        )
+        """Return a text that passes a check; empty for one that does not."""
+        return self._value(name, str, is_legal, legal, default, "")
 
     def choice(self, name: str, kind: type[Choice], default: Choice) -> Choice:
         """Return a member of an enumeration."""
-        members = {each.value: each for each in kind}
-        legal = f"one of {', '.join(members)}"
-        return self._value(
-            name, lambda found: members.get(found) if isinstance(found, str) else None, legal, default, default
-        )
+        members = [each.value for each in kind]
+        return kind(self._value(name, str, members.__contains__, f"one of {', '.join(members)}", default, default))
 
     def members(self, name: str, legal: Sequence[str]) -> tuple[str, ...]:
         """Return a list of different members of a set; empty where it is absent."""
@@ -105,24 +96,29 @@ class Fields:
 
     def duration(self, name: str, *, is_required: bool = False) -> timedelta:
         """Return a time that an upgrade waits; none where it is absent, unless it is required and positive."""
-        least, default, kind = (SHORTEST, None, "positive duration") if is_required else (NO_TIME, NO_TIME, "duration")
-        legal = f"a {kind} such as 90s or 1h30m, at most {durations.text(LONGEST)}"
-        return self._value(name, lambda found: _duration(found, least, LONGEST), legal, default, NO_TIME)
+        least, default, kind = (SHORTEST, None, "positive duration") if is_required else (NO_TIME, "0s", "duration")
+        return self._length(name, least, LONGEST, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
         """Return a positive duration of a request."""
-        legal = f"a positive duration such as 250ms, at most {durations.text(LONGEST_LATENCY)}"
-        length = self._value(name, lambda found: _duration(found, SHORTEST, LONGEST_LATENCY), legal, None, NO_TIME)
-        return length.total_seconds()
+        return self._length(name, SHORTEST, LONGEST_LATENCY, "a positive duration such as 250ms", None).total_seconds()
+
+    def _length(self, name: str, least: timedelta, most: timedelta, legal: str, default: str | None) -> timedelta:
+        legal = f"{legal}, at most {durations.text(most)}"
+        found = self.text(
+            name, lambda text: DURATION.fullmatch(text) and least <= _parsed(text) <= most, legal, default
+        )
+        return _parsed(found)
 
     def percent(self, name: str, *, most: float) -> float:
         """Return a percentage as a fraction."""
         legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
-        return self._value(name, lambda found: _percent(found, most), legal, None, 0.0)
+        found = self.text(name, lambda text: PERCENT.fullmatch(text) and float(text[:-1]) <= most, legal)
+        return float(found[:-1] or 0) / 100
 
     def decimal(self, name: str) -> float:
         """Return a number that is written as text."""
-        return self._value(name, _decimal, 'a number in quotes such as "0.5", without an exponent', None, 0.0)
+        return float(self.text(name, DECIMAL.fullmatch, 'a number in quotes such as "0.5", without an exponent') or 0)
 
     def section(self, name: str) -> "Fields | None":
         """Return the fields of an object, None where it is absent."""
@@ -142,38 +138,27 @@ class Fields:
     def _inside(self, value: Any, name: str) -> "Fields":
         return Fields(value, f"{self._path}.{name}", self._problems, strict=self._strict)
 
-    def _value(self, name: str, meant: Callable[[Any], T | None], legal: str, default: T | None, instead: T) -> T:
-        """Return what a field means; its default where it is absent, and `instead` where it cannot be meant."""
+    def _value(
+        self, name: str, kind: type[T], is_legal: Callable[[T], object], legal: str, default: T | None, instead: T
+    ) -> T:
+        """Return a field; its default where it is absent, and `instead` where it is not legal."""
         if not self.has(name):
             if default is None:
                 self.note(name, f"is missing; state {legal}")
             return instead if default is None else default
-        found = meant(self._values[name])
-        if found is None:
-            self.note(name, f"{_shown(self._values[name])} is not {legal}")
-        return instead if found is None else found
+        found = self._values[name]
+        if type(found) is kind and is_legal(found):  # a truth value is no number
+            return found
+        self.note(name, f"{_shown(found)} is not {legal}")
+        return instead
 
 
 def _items(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType] - of anything
 
 
-def _real(value: Any, least: float, most: float) -> float | None:
-    return float(value) if type(value) in {int, float} and least <= value <= most else None
-
-
-def _duration(value: Any, least: timedelta, most: timedelta) -> timedelta | None:
-    length = durations.parse(value) if isinstance(value, str) and DURATION.fullmatch(value) else None
-    return length if length is not None and least <= length <= most else None
-
-
-def _percent(value: Any, most: float) -> float | None:
-    found = PERCENT.fullmatch(value) if isinstance(value, str) else None
-    return float(found[1]) / 100 if found is not None and float(found[1]) <= most else None
-
-
-def _decimal(value: Any) -> float | None:
-    return float(value) if isinstance(value, str) and DECIMAL.fullmatch(value) else None
+def _parsed(text: str) -> timedelta:
+    return durations.parse(text) or NO_TIME
 
 
 def _shown(value: Any) -> str:

@@ -102,12 +102,13 @@ def fails_in_a_step(seed: int, *, minutes: int, rate: int, late: float = 0.01, s
         for name, found in counts.items():
             found[0] += 5 * rate
             found[1] += sum(rng.random() < rates[name] for _ in range(5 * rate))
+        since_marks = [
+            {name: a_sample(now[0] - mark[name][0], now[1] - mark[name][1]) for name, now in counts.items()}
+            for mark in marks
+        ]
         recent = tuple(
-            Window(
-                number=number,
-                **{name: a_sample(now[0] - mark[name][0], now[1] - mark[name][1]) for name, now in counts.items()},
-            )
-            for number, mark in list(enumerate(marks, 1))[-MOST_RECENT:]
+            Window(number=number, active=each["active"], pending=each["pending"])
+            for number, each in list(enumerate(since_marks, 1))[-MOST_RECENT:]
         )
         window = Window(active=a_sample(*counts["active"]), pending=a_sample(*counts["pending"]), recent=recent)
         if progression.judge(STRICT, window, 10).failed is not None:

@@ -12,7 +12,6 @@ import pytest
 
 from common.api.opaque import Json
 from common.ray import deployed_config
-from common.ray.deployed_config import Comparison, Match
 from common.ray.serve_status import Application, ServeDetails
 
 REPORTED: list[Json] = msgspec.json.decode(
@@ -40,14 +39,15 @@ def reported(case: Json) -> ServeDetails:
 
 @pytest.mark.parametrize("case", REPORTED, ids=lambda case: case["name"])
 def test_what_ray_reports_of_a_config_is_that_config(case: Json) -> None:
-    assert deployed_config.compare(text(case["sent"]), reported(case)) == Comparison(match=Match.SAME)
+    assert deployed_config.differences(text(case["sent"]), reported(case)) == []
 
 
 def test_what_ray_reports_of_a_config_is_no_other_config() -> None:
     for sent, other in itertools.permutations(REPORTED, 2):
         names = frozenset({sent["name"], other["name"]})
-        found = deployed_config.compare(text(sent["sent"]), reported(other)).match
-        assert found is (Match.SAME if _are_alike(sent, other) else Match.DIFFERENT), names
+        found = deployed_config.differences(text(sent["sent"]), reported(other))
+        assert found is not None, names
+        assert (found == []) is _are_alike(sent, other), names
 
 
 def _are_alike(sent: Json, other: Json) -> bool:
@@ -76,47 +76,42 @@ def app(**fields: Any) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("have", "match", "where"),
+    ("have", "where"),
     [
-        pytest.param({"app": APP}, Match.SAME, "", id="the same"),
-        pytest.param({"app": app(import_path="other:app")}, Match.DIFFERENT, "application app: import_path", id="path"),
-        pytest.param({"app": app(args={})}, Match.DIFFERENT, "application app: args", id="one option more"),
-        pytest.param({"app": APP, "two": APP}, Match.DIFFERENT, "application two", id="one application more"),
-        pytest.param({}, Match.DIFFERENT, "application app", id="none of its applications"),
-        pytest.param({"app": APP, "two": {}}, Match.SAME, "", id="another one is being deleted"),
-        pytest.param({"app": {}}, Match.DIFFERENT, "application app", id="it is being deleted itself"),
-        pytest.param({"app": None}, Match.UNKNOWN, "", id="an old Ray that does not report configs"),
-        pytest.param(
-            {"app": app(runtime_env={"env_vars": {"KEY": "<redacted>"}})}, Match.SAME, "", id="a value that Ray hides"
-        ),
+        pytest.param({"app": APP}, [], id="the same"),
+        pytest.param({"app": app(import_path="other:app")}, ["application app: import_path"], id="path"),
+        pytest.param({"app": app(args={})}, ["application app: args"], id="one option more"),
+        pytest.param({"app": APP, "two": APP}, ["application two"], id="one application more"),
+        pytest.param({}, ["application app"], id="none of its applications"),
+        pytest.param({"app": APP, "two": {}}, [], id="another one is being deleted"),
+        pytest.param({"app": {}}, ["application app"], id="it is being deleted itself"),
+        pytest.param({"app": None}, None, id="an old Ray that does not report configs"),
+        pytest.param({"app": app(runtime_env={"env_vars": {"KEY": "<redacted>"}})}, [], id="a value that Ray hides"),
         pytest.param(
             {"app": app(runtime_env={"env_vars": {"KEY": "x"}})},
-            Match.DIFFERENT,
-            "application app: runtime_env",
+            ["application app: runtime_env"],
             id="the name of the option is reported, its value never",
         ),
         pytest.param(
             {"app": app(deployments=[{"name": "Model"}])},
-            Match.DIFFERENT,
-            "application app: deployment Model",
+            ["application app: deployment Model"],
             id="a deployment more",
         ),
     ],
 )
-def test_comparison(have: dict[str, Json | None], match: Match, where: str) -> None:
-    found = deployed_config.compare(text({"applications": [APP]}), details(**have))
-    assert found == Comparison(match=match, where=where)
+def test_differences(have: dict[str, Json | None], where: list[str] | None) -> None:
+    assert deployed_config.differences(text({"applications": [APP]}), details(**have)) == where
 
 
 def test_the_order_of_applications_and_deployments_does_not_count() -> None:
     one, two = {"name": "One", "num_replicas": 1}, {"name": "Two"}
     sent = text({"applications": [app(deployments=[one, two]), app(name="b")]})
-    assert deployed_config.compare(sent, details(b=app(name="b"), app=app(deployments=[two, one]))).match is Match.SAME
+    assert deployed_config.differences(sent, details(b=app(name="b"), app=app(deployments=[two, one]))) == []
 
 
 def test_a_config_that_cannot_be_read_is_compared_with_nothing() -> None:
-    assert deployed_config.compare("applications: [", details(app=APP)).match is Match.UNKNOWN
-    assert deployed_config.compare("applications: [1]", details(app=APP)).match is Match.UNKNOWN
+    assert deployed_config.differences("applications: [", details(app=APP)) is None
+    assert deployed_config.differences("applications: [1]", details(app=APP)) is None
 
 
 ODD = [
@@ -129,5 +124,5 @@ ODD = [
 @pytest.mark.parametrize("odd", [*ODD, {"deployments": 7}, {"args": 10**400}], ids=str)
 def test_values_that_break_rays_schema_are_compared_all_the_same(odd: Json) -> None:
     """Neither the user's config nor what a dashboard answers is held to Ray's schema."""
-    assert deployed_config.compare(text({"applications": [app(**odd)]}), details(app=APP)).match in Match
-    assert deployed_config.compare(text({"applications": [APP]}), details(app=app(**odd))).match in Match
+    assert deployed_config.differences(text({"applications": [app(**odd)]}), details(app=APP)) is not None
+    assert deployed_config.differences(text({"applications": [APP]}), details(app=app(**odd))) is not None

@@ -8,7 +8,6 @@ equal. Capacity and the options that are fixed when Serve starts (`http_options`
 
 import hashlib
 from collections.abc import Iterator
-from enum import StrEnum
 from functools import lru_cache
 from typing import Final, cast
 
@@ -37,39 +36,24 @@ _ACTOR: Final = frozenset(
     | {"resources", "runtime_env"}
 )
 """Options that Ray 2.60 reports where they are set; others count only where they are reported."""
-_LOGGING: Final = "logging_config"
 
 
-class Match(StrEnum):
-    """The result of comparing a config with what Serve reports."""
+def differences(config: str, details: ServeDetails) -> list[str] | None:
+    """Return the options in which a Serve config differs from what Serve reports as deployed; their values may be secrets.
 
-    SAME = "same"
-    DIFFERENT = "different"
-    UNKNOWN = "unknown"
-    """Serve does not report the config of each application."""
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a comparison."""
-
-    match: Match
-    where: str = ""
-    """The first option that differs; its value may be a secret and is not shown."""
-
-
-def compare(config: str, details: ServeDetails) -> Comparison:
-    """Compare a Serve config with what Serve reports as deployed."""
-    reported = configs(details)
-    wanted = _applications(config)
+    None where the config cannot be read, or Serve does not report that of each application.
+    """
+    reported, wanted = configs(details), _applications(config)
     if wanted is None or None in reported.values():
-        return Comparison(match=Match.UNKNOWN)
+        return None
+    found: list[str] = []
     for name in sorted(wanted.keys() | reported.keys()):
         have = reported.get(name)
         if name not in wanted or have is None:
-            return Comparison(match=Match.DIFFERENT, where=f"application {name}")
-        if (option := next(_differences(wanted[name], have), None)) is not None:
-            return Comparison(match=Match.DIFFERENT, where=f"application {name}: {option}")
-    return Comparison(match=Match.SAME)
+            found.append(f"application {name}")
+        else:
+            found += [f"application {name}: {option}" for option in _differences(wanted[name], have)]
+    return found
 
 
 def configs(details: ServeDetails) -> dict[str, Json | None]:
@@ -115,14 +99,14 @@ def _applications(config: str) -> dict[str, Json] | None:
 
 def _differences(wanted: Json, have: Json) -> Iterator[str]:
     """Yield the options of an application that differ."""
-    yield from _options(wanted, have, expected=_APPLICATION, ignored={"name", "deployments", _LOGGING})
+    yield from _options(wanted, have, expected=_APPLICATION, ignored={"name", "deployments", "logging_config"})
     first, second = _deployments(wanted), _deployments(have)
     for name in sorted(first.keys() | second.keys()):
         if name not in first or name not in second:
             yield f"deployment {name}"
             continue
         pair = first[name], second[name]
-        for option in _options(*pair, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", _LOGGING}):
+        for option in _options(*pair, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", "logging_config"}):
             yield f"deployment {name}: {option}"
         actors = (_mapping(each.get("ray_actor_options")) for each in pair)
         for option in _options(*actors, expected=_ACTOR, ignored=set()):

@@ -19,7 +19,6 @@ from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import CONTROLLER_REVISION
 from common.ray import deployed_config, owner
-from common.ray.deployed_config import Match
 from common.ray.serve_status import ServeDetails
 
 RECORD: Final = "raybus.io/record"
@@ -121,9 +120,9 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
     if candidates and candidates[0].outcome is Outcome.ACCEPTED:
         return candidates[0].data
     if details is not None and details.applications:
-        found = [deployed_config.compare(each.data.serve_config, details).match for each in candidates]
-        if Match.SAME in found:
-            return candidates[found.index(Match.SAME)].data
+        for each in candidates:
+            if deployed_config.differences(each.data.serve_config, details) == []:
+                return each.data
     possible = [each for each in candidates if each.outcome is not Outcome.REFUSED]
     if possible and possible[0].outcome is Outcome.ACCEPTED:
         return possible[0].data

@@ -13,7 +13,6 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import deployed_config, serve_config, serve_status, serve_writer
-from common.ray.deployed_config import Match
 from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, Report
@@ -99,12 +98,11 @@ def drift(view: ServeView) -> str | None:
     details = view.serve.details
     if view.given is None or details is None or not details.applications:
         return None
-    found = deployed_config.compare(view.given, details)
-    if found.match is not Match.DIFFERENT:
+    found, put = deployed_config.differences(view.given, details), view.put
+    if not found:
         return None
-    put = view.put
     is_usual = put is not None and (put.config, put.reported) == (view.given, deployed_config.fingerprint(details))
-    return None if is_usual else found.where
+    return None if is_usual else found[0]
 
 
 def has(view: ServeView, config: str) -> bool:

@@ -41,11 +41,10 @@ _LABEL: Final = re.compile(rb'(?:^|,)[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|
 _ESCAPE: Final = re.compile(r"\\(.)")
 _IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
 _HTTP: Final = re.compile(rb"[1-5][0-9][0-9]")
-_GRPC_ERRORS: Final = frozenset(
-    b"UNKNOWN DEADLINE_EXCEEDED RESOURCE_EXHAUSTED UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS".split()
+_ERRORS: Final = frozenset(
+    b"408 UNKNOWN DEADLINE_EXCEEDED RESOURCE_EXHAUSTED UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS".split()
 )
-"""RESOURCE_EXHAUSTED is what Serve answers with full queues, and 503 in HTTP."""
-_TIME_LIMIT: Final = b"408"
+"""Beside HTTP 5xx. RESOURCE_EXHAUSTED is what Serve answers with full queues, and 503 in HTTP."""
 
 
 class Histogram(msgspec.Struct, frozen=True):
@@ -112,16 +111,12 @@ def parse(exposition: bytes) -> Sample | None:
     found = _LINES.findall(exposition)
     if len(found) > MOST_LINES or not _IS_RAY.search(exposition):
         return None
-    lines: list[_Line] = []
-    for name, labels, text in found:
-        if (value := _number(text)) is None:
-            return None
-        lines.append(_Line(name, dict(_LABEL.findall(labels)), value))
-    counted = [line for line in lines if line.is_counted]
-    histograms = list(_histograms(counted))
-    if any(requests is None for _, requests in histograms):
+    try:
+        lines = [_Line(name, dict(_LABEL.findall(labels)), int(_number(text, MOST))) for name, labels, text in found]
+        counted = [line for line in lines if line.is_counted]
+        parts = [*_counters(counted), *_histograms(counted)]
+    except ValueError:
         return None
-    parts = [*_counters(counted), *((route, requests) for route, requests in histograms if requests is not None)]
     return _sums([*parts, *((ALL, requests) for route, requests in parts if route != ALL)])
 
 
@@ -140,71 +135,50 @@ def _counters(lines: Sequence[_Line]) -> Iterator[tuple[str, Requests]]:
     has_totals = any(line.is_total for line in lines)
     for line in lines:
         if not line.is_bucket and line.is_total == has_totals:
-            is_error = _is_error(line.labels.get(b"status_code", b""))
+            status = line.labels.get(b"status_code", b"")
+            is_error = status in _ERRORS or status.startswith(b"5")
             yield line.route, Requests(total=line.value, errors=line.value if is_error else 0)
 
 
-def _histograms(lines: Sequence[_Line]) -> Iterator[tuple[str, Requests | None]]:
-    """Yield the histogram of each series; None for one that cannot be meant."""
+def _histograms(lines: Sequence[_Line]) -> Iterator[tuple[str, Requests]]:
+    """Yield the histogram of each series; `ValueError` for one that cannot be meant."""
     series: dict[tuple[bytes, tuple[tuple[bytes, bytes], ...]], list[_Line]] = {}
     for line in lines:
         if line.is_bucket:
             series.setdefault((line.name, line.series), []).append(line)
     for (name, _), buckets in series.items():
-        is_first_token = name.startswith(b"vllm")
-        found = _histogram(buckets, 1 if is_first_token else 1_000)
-        if found is None:
-            yield ALL, None
+        if name.startswith(b"vllm"):
+            yield buckets[0].route, Requests(first_token=_histogram(buckets, 1))
         else:
-            yield buckets[0].route, Requests(first_token=found) if is_first_token else Requests(latency=found)
+            yield buckets[0].route, Requests(latency=_histogram(buckets, 1_000))
 
 
-def _histogram(buckets: Sequence[_Line], per_second: int) -> Histogram | None:
-    cumulative: dict[float, int] = {}
-    for line in buckets:
-        bound = _bound(line.labels.get(b"le", b""))
-        if bound is None:
-            return None
-        cumulative[bound / per_second] = line.value
+def _histogram(buckets: Sequence[_Line], per_second: int) -> Histogram:
+    cumulative = {_number(line.labels.get(b"le", b""), math.inf) / per_second: line.value for line in buckets}
     *bounds, last = sorted(cumulative)
     values = [0, *(cumulative[bound] for bound in (*bounds, last))]
     if last != math.inf or len(bounds) > MOST_BOUNDS or values != sorted(values):
-        return None
+        raise ValueError(bounds)
     return Histogram(tuple(bounds), tuple(after - before for before, after in pairwise(values)))
 
 
-def _bound(text: bytes) -> float | None:
-    try:
-        bound = float(text)
-    except ValueError:
-        return None
-    return bound if bound >= 0 else None  # NaN is not
-
-
-def _number(text: bytes) -> int | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return int(number) if 0 <= number <= MOST else None
-
-
-def _is_error(status: bytes) -> bool:
-    return status in _GRPC_ERRORS or status == _TIME_LIMIT or status.startswith(b"5")
+def _number(text: bytes, most: float) -> float:
+    """Read a number; `ValueError` for one that cannot be meant."""
+    number = float(text)
+    if not 0 <= number <= most:  # NaN is not
+        raise ValueError(number)
+    return number
 
 
 def _since(new: Requests, old: Requests) -> Requests:
-    pairs = [(new.total, old.total), (new.errors, old.errors)]
-    histograms = ((new.latency, old.latency), (new.first_token, old.first_token))
-    for later, before in histograms:
-        if before.bounds == later.bounds:
-            pairs += zip(later.counts, before.counts, strict=True)
-    if any(later < before for later, before in pairs):
-        return new
-    latency, first_token = (_histogram_since(later, before) for later, before in histograms)
-    return Requests(
-        total=new.total - old.total, errors=new.errors - old.errors, latency=latency, first_token=first_token
+    since = Requests(
+        total=new.total - old.total,
+        errors=new.errors - old.errors,
+        latency=_histogram_since(new.latency, old.latency),
+        first_token=_histogram_since(new.first_token, old.first_token),
     )
+    numbers = (since.total, since.errors, *since.latency.counts, *since.first_token.counts)
+    return new if min(numbers) < 0 else since
 
 
 def _histogram_since(new: Histogram, old: Histogram) -> Histogram:

@@ -17,7 +17,7 @@ from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.observability.metrics import ReconcileMeter, RequestMeter
 from common.ray import owner
-from common.ray.view import Reading, Seen
+from common.ray.serve_status import ServeDetails
 from common.runtime.cache import Cache
 from service_reconciler.metrics import RayServiceCollector
 from support.builders.ray_service import a_ray_service
@@ -27,9 +27,9 @@ REPEATED: Final = 50_000
 
 
 class _Polls:
-    def seen(self, cluster: RayCluster) -> Seen | None:
+    def seen(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
         del cluster
-        return Seen(reading=Reading(), age=1.0)
+        return None, 1.0
 
 
 def micros(do: Callable[[], object], times: int) -> float:

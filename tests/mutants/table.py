@@ -160,8 +160,8 @@ TABLE: Final = (
         case=73,
         what="a Serve config is sent without the token",
         file=f"{COMMON}/ray/serve_api.py",
-        old="            head = await self._head(cluster)\n            async with self._slot(slow=memory.takes",
-        new="            head = msgspec.structs.replace(await self._head(cluster), token=None)\n            async with self._slot(slow=memory.takes",
+        old="        head, most = await self._head(cluster), dashboard.LARGEST_STATUS\n",
+        new="        head, most = await self._head(cluster), dashboard.LARGEST_STATUS\n        head = msgspec.structs.replace(head, token=None if config else head.token)\n",
         test="scenario/service_reconciler/test_serve.py::test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret",
     ),
     Mutant(

@@ -15,7 +15,6 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.serve_status import ServeDetails
-from common.ray.view import Reading, Seen
 from common.runtime.cache import Cache
 from common.upgrade.traffic_record import ANNOTATION
 from service_reconciler.metrics import FAMILIES, OVERWRITTEN, STEP_AGE, RayServiceCollector
@@ -36,9 +35,9 @@ class Polls:
     """The last status of Serve in each cluster."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Seen] = {}
+        self.held: dict[str, tuple[ServeDetails | None, float]] = {}
 
-    def seen(self, cluster: RayCluster) -> Seen | None:
+    def seen(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
         return self.held.get(cluster.metadata.name)
 
 
@@ -98,12 +97,12 @@ def a_condition(kind: str, since: str) -> Json:
     return {"type": kind, "status": "True", "reason": "Any", "message": "", "lastTransitionTime": since}
 
 
-def a_reading(*, capacity: float | None) -> Reading:
+def serving(*, capacity: float | None) -> ServeDetails:
     """Return the status of a Serve that runs all of its applications."""
     head = FakeHead(FakeClock(), deploy_seconds=0)
     app = {"name": "app", "import_path": "app:main"}
     head.deploy({"applications": [app], "target_capacity": capacity})
-    return Reading(details=msgspec.convert(head.details(), ServeDetails))
+    return msgspec.convert(head.details(), ServeDetails)
 
 
 def test_an_upgrade_in_steps_shows_weights_capacities_and_its_age() -> None:
@@ -113,8 +112,8 @@ def test_an_upgrade_in_steps_shows_weights_capacities_and_its_age() -> None:
     harness.put_cluster("green")
     harness.put_route(changed=harness.clock.now() - timedelta(seconds=30))
     harness.polls.held = {
-        "blue": Seen(reading=a_reading(capacity=100), age=1.5),
-        "green": Seen(reading=a_reading(capacity=50), age=0.5),
+        "blue": (serving(capacity=100), 1.5),
+        "green": (serving(capacity=50), 0.5),
     }
     blue, green = {"cluster": "blue", "role": "active"}, {"cluster": "green", "role": "pending"}
     assert [harness.value("raybus_service_traffic_percent", **each) for each in (blue, green)] == [60, 40]
@@ -178,7 +177,7 @@ def test_every_series_ends_with_its_service() -> None:
     service = harness.put_service(pending="green", upgrading=True, receipt=RECEIPT)
     harness.put_cluster("blue")
     harness.put_serve_service("blue")
-    harness.polls.held = {"blue": Seen(reading=Reading(), age=1)}
+    harness.polls.held = {"blue": (None, 1)}
     assert harness.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name})
     harness.cache.remove(type(service), "default", "demo", version=99)
     assert harness.series() == []

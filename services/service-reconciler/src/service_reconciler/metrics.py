@@ -24,7 +24,7 @@ from common.clock import Clock
 from common.kube.resources import RAY_CLUSTER
 from common.observability.metrics import Family
 from common.ray import owner, serve_status
-from common.ray.view import Seen
+from common.ray.serve_status import ServeDetails
 from common.runtime.actions import Action, Annotate, Delete
 from common.runtime.cache import Cache
 from common.upgrade import events as upgrade_events
@@ -193,10 +193,12 @@ def note(observed: Observed, action: Action) -> None:
 class RayServiceCollector(Collector):
     """All gauges about the RayServices of this replica."""
 
-    def __init__(self, cache: Cache, seen: Callable[[RayCluster], Seen | None], clock: Clock) -> None:
+    def __init__(
+        self, cache: Cache, seen: Callable[[RayCluster], tuple[ServeDetails | None, float] | None], clock: Clock
+    ) -> None:
         self._cache = cache
         self._seen = seen
-        """Returns the last answer of Serve in a cluster, without a request; None when it was never asked."""
+        """Returns the last answer of Serve in a cluster and its age, without a request; None when it was never asked."""
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
@@ -261,10 +263,10 @@ class RayServiceCollector(Collector):
             share = record.clusters.get(name, Share(capacity=0, weight=0)) if record.clusters else whole
             yield TRAFFIC, (name, role), share.weight
             yield TARGET, (name, role), share.capacity
-            seen = self._seen(cluster)
-            if seen is not None:
-                yield POLL_AGE, (name, role), seen.age
-            details = seen.reading.details if seen is not None else None
+            details = None
+            if (seen := self._seen(cluster)) is not None:
+                details, age = seen
+                yield POLL_AGE, (name, role), age
             if details is None or not serve_status.is_running(details):
                 yield RUNNING, (name, role), 0
             else:

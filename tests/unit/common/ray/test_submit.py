@@ -79,8 +79,9 @@ NEW = "applications: [{name: app, import_path: goal:app}]"
 def sent(count: int, *, seconds: float, reported: Reading | None = None) -> dict[str, Any]:
     """Return that the goal was sent so often, the last time so many seconds ago."""
     details = reported.details if reported is not None else None
-    fingerprint = deployed_config.fingerprint(details) if details is not None else ""
-    return {"put": Put(config=NEW, count=count, reported=fingerprint), "put_at": NOW - timedelta(seconds=seconds)}
+    fingerprint = deployed_config.fingerprint(details) if details is not None else None
+    put = Put(config=NEW, count=count, reported=fingerprint, reported_before=fingerprint)
+    return {"put": put, "put_at": NOW - timedelta(seconds=seconds)}
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,6 @@ def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
     return sorted(own, key=lambda each: (each.revision, each.metadata.name), reverse=True)
 
 
-def is_open(records: list[Revision]) -> bool:
-    """Return whether the outcome of the newest record's config is unknown."""
-    return bool(records) and records[0].outcome is Outcome.SENT
-
-
 def open_ones(records: list[Revision]) -> list[Revision]:
     """Return the records, newest first, of which one is what the cluster has: down to the last that was accepted."""
     accepted = [index for index, each in enumerate(records) if each.outcome is Outcome.ACCEPTED]

@@ -24,14 +24,15 @@ from common.ray import dashboard, dashboard_token, deployed_config, ongoing, rev
 from common.ray.dashboard import Dashboard, Target
 from common.ray.dashboard_token import Tokens
 from common.ray.ongoing import Ongoing
+from common.ray.revision import Outcome
 from common.ray.revisions import Revisions
+from common.ray.serve_status import ServeDetails
 from common.ray.view import (
     CHECKS_KEPT,
     LONGEST_RETRY,
     Put,
     Reading,
     Refusal,
-    Seen,
     V,
     dashboard_service,
     foreign_service,
@@ -78,10 +79,6 @@ class Memory(msgspec.Struct):
     refusal: Refusal | None = None
     put_at: float | None = None
     put: Put | None = None
-    reported_after_put: str | None = None
-    """Fingerprint of what Serve reported right after the last PUT of this config, None before it was asked."""
-    is_judged: bool = False
-    """Whether Serve was asked since the last PUT."""
     is_slow: bool = False
     """Whether the last poll was slow."""
     takes_slowly: bool = False
@@ -115,6 +112,7 @@ class ServeApi:
         self.revisions = Revisions(kube, cache)
         self._clusters = Remembered[str, Memory]()
         self._pods = Remembered[str, Checks]()
+        self._slow_metrics = Remembered[str, bool]()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
         self._slow = 0
@@ -142,26 +140,16 @@ class ServeApi:
         records = await self.revisions.of(view.cluster)
         memory, began = self._memory(view.cluster), self._clock.monotonic()
         failing = min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
-        pause = max(0.0 if revision.is_open(records) else max_age, failing)
+        is_open = bool(records) and records[0].outcome is Outcome.SENT
+        pause = max(0.0 if is_open else max_age, failing)
         is_due = memory.read_at is None or began - memory.read_at >= pause
         if is_due and not self._is_full(slow=memory.is_slow):
             memory.answered_at = began if memory.answered_at is None else memory.answered_at
             try:
-                head = await self._head(view.cluster)
-                async with self._slot(slow=memory.is_slow):
-                    answer = await self._ask(view.cluster, head, dashboard.STATUS)
-                details = serve_status.decode(answer)
+                details = serve_status.decode(await self._ask(view.cluster, dashboard.STATUS, slow=memory.is_slow))
                 memory.reading = Reading(details=details)
-                if (
-                    memory.put is not None and not memory.is_judged
-                ):  # once may be chance, so it takes the same answer twice
-                    reported = deployed_config.fingerprint(details)
-                    known = reported if reported == memory.reported_after_put else ""
-                    memory.put, memory.reported_after_put = (
-                        msgspec.structs.replace(memory.put, reported=known),
-                        reported,
-                    )
-                    memory.is_judged = True
+                if memory.put is not None and memory.put.reported is None:
+                    memory.put = msgspec.structs.replace(memory.put, reported=deployed_config.fingerprint(details))
                 memory.answered_at = self._clock.monotonic()
             except errors.RaybusError as problem:
                 failures, is_refused = min(memory.reading.failures + 1, 30), isinstance(problem, errors.Unauthenticated)
@@ -181,12 +169,15 @@ class ServeApi:
             put=memory.put,
         )
 
-    def seen(self, cluster: RayCluster) -> Seen | None:
-        """Return Serve's last answer in a cluster, without asking; None when it was never asked."""
+    def seen(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
+        """Return Serve's last answer in a cluster, without asking, and its age in seconds; None when it was never asked.
+
+        Before the first answer, that is the time since it was first asked.
+        """
         memory = self._clusters.get(cluster.metadata.uid)
         if memory is None or memory.answered_at is None:
             return None
-        return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.answered_at)
+        return memory.reading.details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
@@ -213,15 +204,14 @@ class ServeApi:
 
     async def metrics(self, node: Target, uid: str) -> bytes | None:
         """Return what the pod with this uid exports, in Prometheus's format; None as for `ongoing_requests`."""
-        exposition, key = None, f"metrics of {uid}"
-        checks = self._pods[key] = self._pods.get(key) or Checks()
-        if not node.ip or self._is_full(slow=checks.is_slow):
+        exposition, is_slow = None, self._slow_metrics.get(uid, False)
+        if not node.ip or self._is_full(slow=is_slow):
             return None
-        async with self._slot(slow=checks.is_slow):
+        async with self._slot(slow=is_slow):
             began = self._clock.monotonic()
             with suppress(errors.RaybusError):
                 exposition = await self._dashboard.request(node, dashboard.METRICS, most=dashboard.LARGEST_METRICS)
-        checks.is_slow = self._clock.monotonic() - began > SLOW
+        self._slow_metrics[uid] = self._clock.monotonic() - began > SLOW
         return exposition
 
     async def call(self, proxy: Target, path: str) -> None:
@@ -243,9 +233,7 @@ class ServeApi:
             body = serve_config.to_json(config)
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
-            head = await self._head(cluster)
-            async with self._slot(slow=memory.takes_slowly):
-                await self._ask(cluster, head, dashboard.APPLICATIONS, config=body)
+            await self._ask(cluster, dashboard.APPLICATIONS, slow=memory.takes_slowly, config=body)
         except errors.NotOurs:
             raise  # nothing was sent, so there is nothing to remember
         except errors.RaybusError as problem:
@@ -259,10 +247,9 @@ class ServeApi:
         is_repeated = last is not None and (last.config, last.capacity) == (config, target_capacity)
         is_recent = memory.put_at is not None and now - memory.put_at < REPEATS_FORGOTTEN
         count = last.count + 1 if last is not None and is_repeated and is_recent else 1
-        if last is None or last.config != config:
-            memory.reported_after_put = None
-        memory.put = Put(config=config, capacity=target_capacity, count=count)
-        memory.refusal, memory.put_at, memory.is_judged = None, now, False
+        before = last.reported or last.reported_before if last is not None and last.config == config else None
+        memory.put = Put(config=config, capacity=target_capacity, count=count, reported_before=before)
+        memory.refusal, memory.put_at = None, now
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
         """Remember why a config was not sent at all, so that it is not tried again at once."""
@@ -277,7 +264,7 @@ class ServeApi:
             self._clusters.pop(each.metadata.uid, None)
             self._tokens.forget(each.metadata.uid)
             self._pods.pop(each.metadata.uid, None)
-            self._pods.pop(f"metrics of {each.metadata.uid}", None)
+            self._slow_metrics.pop(each.metadata.uid, None)
 
     def _is_full(self, *, slow: bool) -> bool:
         """Return whether a host that was slow the last time would have to wait for its turn."""
@@ -297,19 +284,20 @@ class ServeApi:
         memory = self._clusters[cluster.metadata.uid] = self._clusters.get(cluster.metadata.uid) or Memory()
         return memory
 
-    async def _ask(self, cluster: RayCluster, head: Target, path: str, config: Json | None = None) -> bytes:
+    async def _ask(self, cluster: RayCluster, path: str, *, slow: bool, config: Json | None = None) -> bytes:
         """Ask a dashboard; when it refuses the token, once more with what is stored or issued by now."""
-        most = dashboard.LARGEST_STATUS
-        try:
-            return await self._dashboard.request(head, path, most=most, config=config)
-        except errors.Unauthenticated as problem:
-            refusal = problem
-        if (other := await self._tokens.another(cluster, head.token)) is not None:
+        head, most = await self._head(cluster), dashboard.LARGEST_STATUS
+        async with self._slot(slow=slow):
             try:
-                head = msgspec.structs.replace(head, token=other)
                 return await self._dashboard.request(head, path, most=most, config=config)
             except errors.Unauthenticated as problem:
                 refusal = problem
+            if (other := await self._tokens.another(cluster, head.token)) is not None:
+                try:
+                    head = msgspec.structs.replace(head, token=other)
+                    return await self._dashboard.request(head, path, most=most, config=config)
+                except errors.Unauthenticated as problem:
+                    refusal = problem
         text = f"the dashboard at {head.name}:{head.port} refuses raybus: {dashboard_token.remedy(cluster)} ({refusal})"
         raise errors.Unauthenticated(text) from refusal
 

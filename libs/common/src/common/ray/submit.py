@@ -101,8 +101,9 @@ def drift(view: ServeView) -> str | None:
     found, put = deployed_config.differences(view.given, details), view.put
     if not found:
         return None
-    is_usual = put is not None and (put.config, put.reported) == (view.given, deployed_config.fingerprint(details))
-    return None if is_usual else found[0]
+    is_sent = put is not None and put.config == view.given
+    is_usual = put is not None and put.reported == put.reported_before == deployed_config.fingerprint(details)
+    return None if is_sent and is_usual else found[0]
 
 
 def has(view: ServeView, config: str) -> bool:

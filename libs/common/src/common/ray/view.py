@@ -36,14 +36,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.is_unauthenticated else self.failures
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Remembered state of a cluster's Serve, for services that only report it."""
-
-    reading: Reading
-    age: float
-    """Seconds since Serve last answered; before its first answer, since it was first asked."""
-
-
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """A Serve config that could not be deployed."""
 
@@ -65,8 +57,10 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int | None = None
     count: int = 1
     """How often it was sent in a row."""
-    reported: str = ""
-    """Fingerprint of what Serve reported right after each of the last two PUTs of it; empty while they differ."""
+    reported: str | None = None
+    """Fingerprint of what Serve reported right after it; None before Serve was asked."""
+    reported_before: str | None = None
+    """That of an earlier PUT of the same config: once may be chance, so it takes the same answer twice."""
 
 
 class ServeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +107,18 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
 
     Every writer of Services and of a RayCluster's status could have us send requests, and the cluster's token, to any address.
     """
-    meta, what = service.metadata, f"the dashboard is not asked through Service {service.metadata.name}"
+    meta = service.metadata
     if service.spec.type == "ExternalName":
-        return f"{what}: its type is ExternalName; delete it, and raybus creates the head Service"
-    if not service.spec.selector:
-        return f"{what}: it has no selector; delete it, and raybus creates the head Service"
-    if all(each.uid != cluster.metadata.uid for each in meta.owner_references):
-        return f"{what}: it is not owned by RayCluster {cluster.metadata.name}; delete it, and raybus creates the head Service"
-    return None
+        why = "its type is ExternalName"
+    elif not service.spec.selector:
+        why = "it has no selector"
+    elif all(each.uid != cluster.metadata.uid for each in meta.owner_references):
+        why = f"it is not owned by RayCluster {cluster.metadata.name}"
+    else:
+        return None
+    return (
+        f"the dashboard is not asked through Service {meta.name}: {why}; delete it, and raybus creates the head Service"
+    )
 
 
 def verify_identity(view: V | None, other: V | None) -> V | None:

@@ -246,7 +246,7 @@ class Observer:
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
             endpoints=service_ports.pod_count(slices),
-            addresses=service_ports.pod_addresses(slices),
+            addresses=frozenset(service_ports.pods(slices)),
         )
 
     async def _with_policy(self, observed: Observed, record: Record) -> Observed:

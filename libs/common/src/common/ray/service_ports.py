@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from common import labels, names, pod_json, ports
-from common.api.core import Endpoint, EndpointSlice, ObjectReference
+from common.api.core import EndpointSlice, ObjectReference
 from common.api.opaque import Body, Json
 
 NO_PORT: Final = (
@@ -72,26 +72,16 @@ def head_group(config: Json) -> Json:
 
 def pod_count(slices: Iterable[EndpointSlice]) -> int:
     """Count the pods behind all slices that are ready; a pod in two of them is one pod."""
-    return len({endpoint.target_ref.uid for endpoint in _ready(slices) if endpoint.target_ref is not None})
-
-
-def pod_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
-    """Return the addresses of the pods behind all slices that are ready."""
-    return frozenset(address for endpoint in _ready(slices) for address in endpoint.addresses)
+    return len({pod.uid for pod, _ in _ready(slices)})
 
 
 def pods(slices: Iterable[EndpointSlice]) -> dict[str, ObjectReference]:
     """Return the pods behind all slices that are ready, by address."""
-    return {
-        address: endpoint.target_ref
-        for endpoint in _ready(slices)
-        for address in endpoint.addresses
-        if endpoint.target_ref is not None
-    }
+    return {address: pod for pod, addresses in _ready(slices) for address in addresses}
 
 
-def _ready(slices: Iterable[EndpointSlice]) -> Iterator[Endpoint]:
-    for each in slices:
-        for endpoint in each.endpoints or []:
-            if endpoint.conditions.ready and endpoint.target_ref is not None and endpoint.target_ref.uid:
-                yield endpoint
+def _ready(slices: Iterable[EndpointSlice]) -> Iterator[tuple[ObjectReference, list[str]]]:
+    for endpoint in (endpoint for each in slices for endpoint in each.endpoints or []):
+        pod = endpoint.target_ref
+        if endpoint.conditions.ready and pod is not None and pod.uid:
+            yield pod, endpoint.addresses

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -87,7 +88,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
         handlers=Execution(writer, kube=kube, publisher=publisher, events=events).handlers,
     )
-    watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
+    watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
     return App(
         controller=Controller(
             CONTROLLER,

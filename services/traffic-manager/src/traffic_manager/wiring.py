@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from common.api.core import EndpointSlice, Service
@@ -66,7 +67,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str, o
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
         handlers=Execution(ConfigWriter(serve, events), reads=observer, events=events).handlers,
     )
-    watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
+    watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
     return App(
         controller=Controller(
             CONTROLLER,

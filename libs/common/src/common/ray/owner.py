@@ -1,6 +1,5 @@
 """How our objects name the RayService that they belong to, and how they are found again (spec rayservice §4.1, §4.2, §5.1)."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from common import labels
@@ -11,7 +10,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.runtime.cache import Cache, Object
-from common.runtime.key import Key, KeysOf
+from common.runtime.key import Key
 
 KIND: Final = ray_service.KIND
 
@@ -55,31 +54,24 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
     return owns(service, cluster) or marks(service.name).items() <= cluster.labels.items()
 
 
-def keys_of(cache: Cache) -> KeysOf:
-    """Return the function that maps a changed object to the RayServices that its change enqueues.
+def keys_of(cache: Cache, obj: Object) -> list[Key]:
+    """Return the RayServices that the change of an object enqueues.
 
     A RayCluster names its RayService in labels. An object of a cluster names only that cluster, and EndpointSlices only their Service;
     the cache knows the rest. Gateways and routes are found by their owner.
     """
-
-    def keys(obj: Object) -> Iterator[Key]:
-        meta = obj.metadata
-        if isinstance(obj, RayService):
-            yield Key(meta.namespace, meta.name)
-            return
-        if isinstance(obj, EndpointSlice):
-            service = cache.get(Service, meta.namespace, meta.labels.get(labels.SERVICE_NAME, ""))
-            meta = service.metadata if service is not None else meta
-        cluster = cache.get(
-            RayCluster, meta.namespace, _owner(meta, ray_cluster.KIND) or meta.labels.get(labels.CLUSTER, "")
-        )
-        origin = cluster.metadata.labels if cluster is not None else meta.labels
-        is_labelled = origin.get(labels.ORIGIN_KIND) == KIND
-        name = origin.get(labels.ORIGIN_NAME) if is_labelled else _owner(meta, KIND)
-        if name is not None:
-            yield Key(meta.namespace, name)
-
-    return keys
+    meta = obj.metadata
+    if isinstance(obj, RayService):
+        return [Key(meta.namespace, meta.name)]
+    if isinstance(obj, EndpointSlice):
+        service = cache.get(Service, meta.namespace, meta.labels.get(labels.SERVICE_NAME, ""))
+        meta = service.metadata if service is not None else meta
+    cluster_name = _owner(meta, ray_cluster.KIND) or meta.labels.get(labels.CLUSTER, "")
+    cluster = cache.get(RayCluster, meta.namespace, cluster_name)
+    origin = cluster.metadata.labels if cluster is not None else meta.labels
+    is_labelled = origin.get(labels.ORIGIN_KIND) == KIND
+    name = origin.get(labels.ORIGIN_NAME) if is_labelled else _owner(meta, KIND)
+    return [] if name is None else [Key(meta.namespace, name)]
 
 
 def _owner(meta: ObjectMeta, kind: str) -> str | None:

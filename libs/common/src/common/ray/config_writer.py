@@ -4,12 +4,12 @@ Nothing is sent that is not recorded first. So after any crash or loss a record 
 names the number that it follows: a decision from an older record is refused.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from common import errors
 from common.api.event import warning
-from common.api.ray_cluster import RayCluster
-from common.ray.revision import Outcome, Revision
+from common.ray.revision import Outcome
 from common.ray.serve_api import ServeApi
 from common.ray.submit import Submit
 from common.runtime.events import EventRecorder
@@ -43,19 +43,15 @@ class ConfigWriter:
         try:
             await self._serve.submit(cluster, config, target_capacity=action.capacity)
         except errors.Terminal:
-            await self._conclude(cluster, record, Outcome.REFUSED)
+            with suppress(errors.RaybusError):
+                await self._serve.revisions.conclude(cluster, record, Outcome.REFUSED)
             raise
-        unrecorded = await self._conclude(cluster, record, Outcome.ACCEPTED)
-        if unrecorded is not None:
-            await self._events.record(writer.root.metadata, warning(NOT_RECORDED, "Update", unrecorded))
-        return True
-
-    async def _conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> str | None:
         try:
-            await self._serve.revisions.conclude(cluster, record, outcome)
+            await self._serve.revisions.conclude(cluster, record, Outcome.ACCEPTED)
         except errors.RaybusError as problem:
-            return (
+            text = (
                 f"ControllerRevision {record.metadata.name} of RayCluster {cluster.metadata.name} cannot be marked as "
-                f"{outcome}; until then what Serve reports decides what the cluster has: {problem}"
+                f"{Outcome.ACCEPTED}; until then what Serve reports decides what the cluster has: {problem}"
             )
-        return None
+            await self._events.record(writer.root.metadata, warning(NOT_RECORDED, "Update", text))
+        return True

@@ -16,6 +16,7 @@ import msgspec
 
 from common import errors
 from common.api.core import Data
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
@@ -36,10 +37,6 @@ RENEWED_AFTER: Final = 30.0
 _TEXT: Final = re.compile(r"[\x20-\x7e]+")
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    creation_timestamp: datetime | None = None
-
-
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     token: str
     expiration_timestamp: datetime | None = None
@@ -47,13 +44,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Issued(msgspec.Struct, frozen=True):
     status: _Status
-    metadata: _Meta = _Meta()
-
-    @property
-    def life(self) -> timedelta:
-        """Return how long the token is valid; both times are the API server's, so that its clock need not be ours."""
-        begin, end = self.metadata.creation_timestamp, self.status.expiration_timestamp
-        return LEAST_LIFE if begin is None or end is None else max(end - begin, timedelta(0))
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -135,7 +126,10 @@ class Tokens:
             text = f"ServiceAccount {namespace}/{ACCOUNT} cannot be issued a token: {problem}"
             raise errors.Unauthenticated(text) from problem
         issued = msgspec.json.decode(body, type=_Issued)
-        return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * issued.life.total_seconds())
+        begin, end = issued.metadata.creation_timestamp, issued.status.expiration_timestamp
+        # Both times are the API server's, so that its clock need not be ours.
+        life = LEAST_LIFE if begin is None or end is None else max(end - begin, timedelta(0))
+        return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * life.total_seconds())
 
 
 def remedy(cluster: RayCluster) -> str:

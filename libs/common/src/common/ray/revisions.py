@@ -11,7 +11,7 @@ from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import revision
 from common.ray.revision import Given, Outcome, Revision
-from common.runtime.cache import Cache, Objects, Remembered
+from common.runtime.cache import Cache, Remembered
 
 
 class Revisions:
@@ -61,10 +61,9 @@ class Revisions:
                 await self._kube.delete(CONTROLLER_REVISION, old.namespace, old.name, uid=old.uid)
             self._cache.remove(Revision, old.namespace, old.name, version=old.version)
 
-    def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters that another replica reconciles from now on."""
-        for each in objects:
-            self._met.pop(each.metadata.uid, None)
+    def forget(self, cluster_uid: str) -> None:
+        """Drop what is remembered of a cluster that another replica reconciles from now on."""
+        self._met.pop(cluster_uid, None)
 
     async def _listed(self, cluster: RayCluster) -> list[Revision]:
         meta = cluster.metadata

@@ -259,12 +259,11 @@ class ServeApi:
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that another replica polls from now on."""
-        self.revisions.forget(objects)
-        for each in objects:
-            self._clusters.pop(each.metadata.uid, None)
-            self._tokens.forget(each.metadata.uid)
-            self._pods.pop(each.metadata.uid, None)
-            self._slow_metrics.pop(each.metadata.uid, None)
+        for uid in (each.metadata.uid for each in objects):
+            self.revisions.forget(uid)
+            self._tokens.forget(uid)
+            for remembered in (self._clusters, self._pods, self._slow_metrics):
+                remembered.pop(uid, None)
 
     def _is_full(self, *, slow: bool) -> bool:
         """Return whether a host that was slow the last time would have to wait for its turn."""

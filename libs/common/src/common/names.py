@@ -74,10 +74,7 @@ def head_fqdn(head_service_name: str, namespace: str, domain: str) -> str:
     return f"{head_service_name}.{namespace}.svc.{domain}"
 
 
-def suffix(number: int, length: int = 5) -> str:
-    """Spell a number in the safe alphabet; the same number gives the same suffix."""
-    letters: list[str] = []
-    for _ in range(length):
-        number, digit = divmod(number, len(SAFE_ALPHABET))
-        letters.append(SAFE_ALPHABET[digit])
-    return "".join(letters)
+def suffix(number: int) -> str:
+    """Spell a number in five characters of the safe alphabet; the same number gives the same suffix."""
+    base = len(SAFE_ALPHABET)
+    return "".join(SAFE_ALPHABET[number // base**place % base] for place in range(5))

@@ -98,14 +98,11 @@ def _read(text: str) -> Read:
     known = cast("Json", config)
     capacity: object = known.get("target_capacity")
     apps: object = known.get("applications")
-    named = (
-        [cast("Json", each) for each in cast("list[object]", apps) if isinstance(each, dict)]
-        if isinstance(apps, list)
-        else []
-    )
+    named = cast("list[object]", apps) if isinstance(apps, list) else []
+    names = (cast("Json", each).get("name") for each in named if isinstance(each, dict))
     return Read(
         json=msgspec.json.encode(known),
-        applications=frozenset(str(each.get("name") or DEFAULT_APP) for each in named),
+        applications=frozenset(str(name or DEFAULT_APP) for name in names),
         target_capacity=float(capacity) if isinstance(capacity, int | float) else 100.0,
     )
 

@@ -6,9 +6,9 @@ proxy without replicas drains, so a status alone proves nothing. Numbers are hel
 untrusted, and decisions calculate with them. Spec rayservice §12.4; design rule 8.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -128,17 +128,9 @@ def levels(values: list[Any]) -> Iterator[list[Any]]:
     """Yield values, then the values inside of them, level by level, without recursion."""
     while values:
         yield values
-        values = [inner for outer in values for inner in _inside(outer)]
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    match value:
-        case dict():
-            return cast("dict[str, Any]", value).values()
-        case list():
-            return cast("list[Any]", value)
-        case _:
-            return ()
+        objects = [cast("Json", each).values() for each in values if isinstance(each, dict)]
+        lists = [cast("list[Any]", each) for each in values if isinstance(each, list)]
+        values = [*chain(*objects, *lists)]
 
 
 def is_running(details: ServeDetails) -> bool:

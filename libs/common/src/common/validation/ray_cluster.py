@@ -131,13 +131,10 @@ def _shape(name: str, group: RayGroup) -> Iterator[str]:
         yield f"rayStartParams['labels'] is not supported for {name} group; please use the top-level Labels field instead"
     found: list[str] = []
     for key, value in sorted((group.labels or {}).items()):
-        wrong_key, wrong_value = (
-            kubernetes_syntax.label_key_problems(key),
-            kubernetes_syntax.label_value_problems(value),
-        )
-        found += [f"invalid label key for {name} group: '{key}', error: {problem}" for problem in wrong_key]
+        start = f"invalid label key for {name} group: '{key}'"
+        found += [f"{start}, error: {problem}" for problem in kubernetes_syntax.label_key_problems(key)]
         start = f"invalid label value for key '{key}' in {name} group: '{value}'"
-        found += [f"{start}, error: {problem}" for problem in wrong_value]
+        found += [f"{start}, error: {problem}" for problem in kubernetes_syntax.label_value_problems(value)]
     if found:
         yield "; ".join(found)
 

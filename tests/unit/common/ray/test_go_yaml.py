@@ -7,12 +7,11 @@ from typing import Any, cast
 import pytest
 
 from common.ray import go_yaml
-from common.ray.go_yaml import Limits, NotYamlError
+from common.ray.go_yaml import NotYamlError
 from support.kuberay.yaml_texts import TEXTS
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "serve_config" / "kuberay.json"
 CASES: list[dict[str, str]] = json.loads(GOLDEN.read_text())
-LIMITS = Limits(values=10_000, characters=100_000, levels=50)
 
 
 def test_the_golden_file_holds_every_text() -> None:
@@ -23,7 +22,7 @@ def test_the_golden_file_holds_every_text() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda each: ascii(each["yaml"])[:40])
 def test_a_text_means_what_kuberay_reads(case: dict[str, str]) -> None:
     try:
-        found: Any = go_yaml.load(case["yaml"], LIMITS)
+        found: Any = go_yaml.load(case["yaml"])
         found = {} if found is None else found
         if not isinstance(found, dict):
             found = NotYamlError("not a mapping")

@@ -52,19 +52,15 @@ _DATE: Final = re.compile(
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
 )
 _NO_UTF8: Final = re.compile("[\udc80-\udcff]")
+MOST_VALUES: Final = 200_000
+MOST_CHARACTERS: Final = 4 * 2**20
+MOST_LEVELS: Final = 64
+"""Of one text with its aliases written out; Ray's schema needs ten levels."""
 _INT64: Final = 2**63
 _MOST_DIGITS: Final = 64
 """No integer of 64 bits has more, in any base, without leading zeros."""
 _LARGEST_PLAIN: Final = 1e21
 """Go writes a whole number below it without an exponent, and so as an integer."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one text may hold, aliases written out."""
-
-    values: int
-    characters: int
-    levels: int
 
 
 class NotYamlError(ValueError):
@@ -84,10 +80,10 @@ class _Node(msgspec.Struct, eq=False):
     """The next value is merged into this mapping."""
 
 
-def load(text: str, limits: Limits) -> Value:
+def load(text: str) -> Value:
     """Return the first document of a text as JSON data; `NotYamlError` has the reason in one line. Parts may be shared: change nothing."""
     try:
-        return _Reader(limits).read(text)
+        return _Reader().read(text)
     except yaml.MarkedYAMLError as problem:
         where = f"line {problem.problem_mark.line + 1}: " if problem.problem_mark else ""
         raise NotYamlError(f"{where}{problem.problem}") from problem
@@ -98,8 +94,7 @@ def load(text: str, limits: Limits) -> Value:
 class _Reader:
     """Builds a value from the events of one document."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self._values = 0
         self._characters = 0
         self._anchors: dict[str, _Node] = {}
@@ -232,12 +227,12 @@ class _Reader:
     def _spend(self, values: int, characters: int, levels: int) -> None:
         self._values += values
         self._characters += characters
-        if self._values > self._limits.values:
-            raise self._wrong(f"it holds more than {self._limits.values} values")
-        if self._characters > self._limits.characters:
-            raise self._wrong(f"it holds more than {self._limits.characters} characters")
-        if len(self._stack) + levels > self._limits.levels:
-            raise self._wrong(f"it is nested deeper than {self._limits.levels} levels")
+        if self._values > MOST_VALUES:
+            raise self._wrong(f"it holds more than {MOST_VALUES} values")
+        if self._characters > MOST_CHARACTERS:
+            raise self._wrong(f"it holds more than {MOST_CHARACTERS} characters")
+        if len(self._stack) + levels > MOST_LEVELS:
+            raise self._wrong(f"it is nested deeper than {MOST_LEVELS} levels")
 
     def _wrong(self, problem: str) -> NotYamlError:
         return NotYamlError(f"line {self._line}: {problem}")

@@ -13,13 +13,11 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.ray import go_yaml
-from common.ray.go_yaml import Limits, NotYamlError
+from common.ray.go_yaml import NotYamlError
 from common.ray.serve_status import DEFAULT_APP
 
 LONGEST: Final = 2**20
 """Characters of one text; the API server's store takes objects of 1.5 MiB."""
-LIMITS: Final = Limits(values=200_000, characters=4 * 2**20, levels=64)
-"""Of one config with its aliases written out; Ray's schema needs ten levels."""
 ROOM: Final = 64 * 2**20
 """Characters of texts and of their JSON that are kept."""
 _OVERHEAD: Final = 1_000
@@ -90,7 +88,7 @@ def read(text: str) -> Read:
 
 def _read(text: str) -> Read:
     try:
-        config: object = go_yaml.load(text, LIMITS)
+        config: object = go_yaml.load(text)
     except NotYamlError as wrong:
         return Read(problem=f"{_FIELD} cannot be read as YAML: {wrong}")
     if not isinstance(config, dict):

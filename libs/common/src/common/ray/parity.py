@@ -25,26 +25,21 @@ def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Repli
 
     `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
     """
-    return _followed(growing, _needs(source, weight, growing, whole))
+    return takeover(growing, _needs(source, weight, growing, whole))
 
 
-def takeover(taking: ServeDetails, whole: Replicas | None) -> tuple[int, str]:
-    """Return the most traffic that a cluster may take over from one with a dashboard that does not answer, and why not more."""
-    return _followed(taking, whole or {})
+def takeover(taking: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
+    """Return the most traffic that a cluster may take over, where all of it needs so many replicas, and why not more."""
+    most, name, running, needed = min(_limits(taking, needs or {}), default=(WHOLE, "", 0, 0.0))
+    if most >= WHOLE:
+        return WHOLE, ""
+    return most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"
 
 
 def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int) -> str | None:
     """Return the deployment with too few replicas for a growing cluster to get more than the `held` percent that it has."""
     most, name, *_ = min(_limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, ""))
     return name if most <= held else None
-
-
-def _followed(growing: ServeDetails, needs: Mapping[str, float]) -> tuple[int, str]:
-    """Return the most traffic to which the replicas of a cluster can follow, where all of it needs so many."""
-    most, name, running, needed = min(_limits(growing, needs), default=(WHOLE, "", 0, 0.0))
-    if most >= WHOLE:
-        return WHOLE, ""
-    return most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"
 
 
 def _limits(growing: ServeDetails, needs: Mapping[str, float]) -> Iterator[tuple[int, str, int, float]]:

@@ -8,7 +8,7 @@ Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -39,11 +39,9 @@ WARM_UP_SECONDS: Final = 60.0
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 LARGEST_STATUS: Final = 4 * 2**20
-"""Bytes of Serve's status; ten thousand replicas have fewer."""
 LARGEST_METRICS: Final = 8 * 2**20
-"""Bytes of a node's metrics."""
 LARGEST_HEALTH: Final = 64 * 2**10
-"""Bytes of a proxy's answer to a health check."""
+"""Bytes of an answer; the status of ten thousand replicas has fewer."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +101,7 @@ class DirectDashboard:
         self._http = client or httpx.AsyncClient(timeout=seconds, limits=limits, trust_env=False, verify=nobody)
         self._failures = (httpx.HTTPError, httpx.InvalidURL)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
 
@@ -175,11 +173,8 @@ async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashbo
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return
-    direct = DirectDashboard(domain=settings.cluster_domain, check_write=kube.check_write)
-    try:
+    async with aclosing(DirectDashboard(domain=settings.cluster_domain, check_write=kube.check_write)) as direct:
         yield direct
-    finally:
-        await direct.close()
 
 
 @asynccontextmanager

@@ -74,47 +74,13 @@ Sample: TypeAlias = Mapping[str, Requests]
 """By route; `ALL` is the sum, `OTHERS` has the routes beyond the limit."""
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """One line of an exposition."""
-
-    name: bytes
-    labels: dict[bytes, bytes]
-    value: int
-
-    @property
-    def is_counted(self) -> bool:
-        """Return whether an application answered these requests, over HTTP or gRPC."""
-        status = self.labels.get(b"status_code", b"")
-        return self.labels.get(b"application") != b"" and (not status.isdigit() or _HTTP.fullmatch(status) is not None)
-
-    @property
-    def is_bucket(self) -> bool:
-        return self.name.endswith(b"_bucket")
-
-    @property
-    def is_total(self) -> bool:
-        return self.name.endswith(b"_total")
-
-    @property
-    def route(self) -> str:
-        text = _ESCAPE.sub(r"\1", self.labels.get(b"route", b"").decode(errors="replace"))
-        return untrusted.plain(text) if len(text) <= LONGEST_ROUTE else OTHERS
-
-    @property
-    def series(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the labels without the bound."""
-        return tuple(sorted((key, value) for key, value in self.labels.items() if key != b"le"))
-
-
 def parse(exposition: bytes) -> Sample | None:
     """Return what a node's metrics state; None where it was not Ray that answered, or a number cannot be meant."""
     found = _LINES.findall(exposition)
     if len(found) > MOST_LINES or not _IS_RAY.search(exposition):
         return None
     try:
-        lines = [_Line(name, dict(_LABEL.findall(labels)), int(_number(text, MOST))) for name, labels, text in found]
-        counted = [line for line in lines if line.is_counted]
-        parts = [*_counters(counted), *_histograms(counted)]
+        parts = [*_parts(found)]
     except ValueError:
         return None
     return _sums([*parts, *((ALL, requests) for route, requests in parts if route != ALL)])
@@ -130,31 +96,34 @@ def total(samples: Iterable[Sample]) -> Sample:
     return _sums([part for sample in samples for part in sample.items()])
 
 
-def _counters(lines: Sequence[_Line]) -> Iterator[tuple[str, Requests]]:
-    """Yield the counters; of one that is exported under two names, one is read."""
-    has_totals = any(line.is_total for line in lines)
-    for line in lines:
-        if not line.is_bucket and line.is_total == has_totals:
-            status = line.labels.get(b"status_code", b"")
-            is_error = status in _ERRORS or status.startswith(b"5")
-            yield line.route, Requests(total=line.value, errors=line.value if is_error else 0)
+def _parts(lines: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tuple[str, Requests]]:
+    """Yield counters and histograms with their routes; of a counter that is exported under two names, one is read.
 
-
-def _histograms(lines: Sequence[_Line]) -> Iterator[tuple[str, Requests]]:
-    """Yield the histogram of each series; `ValueError` for one that cannot be meant."""
-    series: dict[tuple[bytes, tuple[tuple[bytes, bytes], ...]], list[_Line]] = {}
-    for line in lines:
-        if line.is_bucket:
-            series.setdefault((line.name, line.series), []).append(line)
-    for (name, _), buckets in series.items():
-        if name.startswith(b"vllm"):
-            yield buckets[0].route, Requests(first_token=_histogram(buckets, 1))
+    Raises `ValueError` for a number that cannot be meant.
+    """
+    counters: list[tuple[bool, str, Requests]] = []
+    series: dict[tuple[bytes, str, frozenset[tuple[bytes, bytes]]], dict[float, int]] = {}
+    for name, text, number in lines:
+        value, labels = int(_number(number, MOST)), dict(_LABEL.findall(text))
+        status = labels.get(b"status_code", b"")
+        if labels.get(b"application") == b"" or (status.isdigit() and not _HTTP.fullmatch(status)):
+            continue  # no application answered these requests over HTTP or gRPC
+        route = _ESCAPE.sub(r"\1", labels.get(b"route", b"").decode(errors="replace"))
+        route = untrusted.plain(route) if len(route) <= LONGEST_ROUTE else OTHERS
+        if name.endswith(b"_bucket"):
+            bound = _number(labels.pop(b"le", b""), math.inf) / (1 if name.startswith(b"vllm") else 1_000)
+            series.setdefault((name, route, frozenset(labels.items())), {})[bound] = value
         else:
-            yield buckets[0].route, Requests(latency=_histogram(buckets, 1_000))
+            is_error = status in _ERRORS or status.startswith(b"5")
+            counters.append((name.endswith(b"_total"), route, Requests(total=value, errors=value if is_error else 0)))
+    has_totals = any(is_total for is_total, _, _ in counters)
+    yield from ((route, requests) for is_total, route, requests in counters if is_total == has_totals)
+    for (name, route, _), cumulative in series.items():
+        found = _histogram(cumulative)
+        yield route, Requests(first_token=found) if name.startswith(b"vllm") else Requests(latency=found)
 
 
-def _histogram(buckets: Sequence[_Line], per_second: int) -> Histogram:
-    cumulative = {_number(line.labels.get(b"le", b""), math.inf) / per_second: line.value for line in buckets}
+def _histogram(cumulative: Mapping[float, int]) -> Histogram:
     *bounds, last = sorted(cumulative)
     values = [0, *(cumulative[bound] for bound in (*bounds, last))]
     if last != math.inf or len(bounds) > MOST_BOUNDS or values != sorted(values):

@@ -33,12 +33,8 @@ def parse_or_seconds(text: str) -> timedelta | None:
 def text(length: timedelta) -> str:
     """Print a length as Go does: `6s`, `1m0.5s`, `1h0m0s`."""
     microseconds = length // timedelta(microseconds=1)
-    if microseconds == 0:
-        return "0s"
-    if 0 < microseconds < 1_000:
-        return f"{microseconds}µs"
     if 0 < microseconds < 1_000_000:
-        return f"{_decimal(microseconds, 1_000)}ms"
+        return f"{microseconds}µs" if microseconds < 1_000 else f"{_decimal(microseconds, 1_000)}ms"
     minutes, rest = divmod(microseconds, 60_000_000)
     hours, minutes = divmod(minutes, 60)
     seconds = f"{_decimal(rest, 1_000_000)}s"

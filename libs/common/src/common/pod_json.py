@@ -65,14 +65,14 @@ def ray_container(template: Body) -> Body:
     return found[0] if found else {}
 
 
-def env_named(container: Body, name: str) -> Body | None:
-    """Return the first environment variable of a name."""
-    return next((env for env in bodies(container, "env") if env.get("name") == name), None)
+def named(owner: Body, field: str, name: str) -> Body | None:
+    """Return the first entry of a name in a list of objects, such as an environment variable or a port of a container."""
+    return next((each for each in bodies(owner, field) if each.get("name") == name), None)
 
 
 def has_env(container: Body, name: str) -> bool:
     """Return whether a container names an environment variable, with whatever value."""
-    return env_named(container, name) is not None
+    return named(container, "env", name) is not None
 
 
 def has_mount(container: Body, *, name: str | None = None, path: str | None = None) -> bool:
@@ -82,16 +82,6 @@ def has_mount(container: Body, *, name: str | None = None, path: str | None = No
         (name is not None and mount.get("name") == name) or (path is not None and mount.get("mountPath") == path)
         for mount in mounts
     )
-
-
-def has_volume(pod: Body, name: str) -> bool:
-    """Return whether a pod has a volume of a name."""
-    return any(volume.get("name") == name for volume in bodies(spec(pod), "volumes"))
-
-
-def port_named(container: Body, name: str) -> int | None:
-    """Return the number of the container port of a name."""
-    return next((port["containerPort"] for port in bodies(container, "ports") if port.get("name") == name), None)
 
 
 def shared(container: Body, *fields: str) -> Body:
@@ -123,5 +113,5 @@ def add_missing_env(container: Body, *envs: Body) -> None:
 
 def add_missing_volume(pod: Body, volume: Body) -> None:
     """Append a volume unless one has its name."""
-    if not has_volume(pod, volume["name"]):
+    if named(pod["spec"], "volumes", volume["name"]) is None:
         ensure_list(pod["spec"], "volumes").append(volume)

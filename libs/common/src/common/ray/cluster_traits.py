@@ -122,7 +122,7 @@ def has_tls(cluster: RayCluster) -> bool:
 
 def head_env_value(cluster: RayCluster, name: str) -> str | None:
     """Return the plain value of an environment variable of the head's Ray container; None when it is not named."""
-    env = pod_json.env_named(pod_json.ray_container(cluster.spec.head_group_spec.template), name)
+    env = pod_json.named(pod_json.ray_container(cluster.spec.head_group_spec.template), "env", name)
     return None if env is None else pod_json.text(env, "value")
 
 

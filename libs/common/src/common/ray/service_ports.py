@@ -56,8 +56,8 @@ def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -
 def of_serve(config: Json) -> list[Body]:
     """Return the ports through which Serve takes requests, by name."""
     found = of_head(config)
-    names = sorted(name for name in found if name == "serve" or name.startswith("serve-"))
-    return [{"name": name, "port": found[name]} for name in names]
+    serving = sorted(name for name in found if name == "serve" or name.startswith("serve-"))
+    return [{"name": name, "port": found[name]} for name in serving]
 
 
 def of_grpc(config: Json) -> int | None:

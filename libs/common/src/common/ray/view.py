@@ -1,7 +1,7 @@
 """State of Serve on one cluster; both services that may write to a dashboard read it through this."""
 
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -74,7 +74,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve reports."""
     record: int = 0
     """The number of the newest record, 0 when there is none."""
-    strategy: Json = msgspec.field(default_factory=dict[str, Any])
+    strategy: Json = {}
     """The upgrade strategy with which the cluster was begun, from the same record."""
     refused: Refusal | None = None
     put_at: datetime | None = None

@@ -90,10 +90,11 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
         yield "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
     has_storage = _has_env(head, "RAY_gcs_storage") or _has_env(head, "RAY_gcs_storage_path")
     has_mount = pod_json.has_mount(pod_json.ray_container(head), name="gcs-storage", path="/data/gcs")
+    has_volume = pod_json.named(pod_json.spec(head), "volumes", "gcs-storage") is not None
     for is_set, what, they in (
         (has_storage, "`RAY_gcs_storage` or `RAY_gcs_storage_path` env var in head Pod", "these are"),
         (has_mount, 'a volume mount named "gcs-storage" or mounted at /data/gcs in the head container', "it is"),
-        (pod_json.has_volume(head, "gcs-storage"), 'a volume named "gcs-storage" in the head Pod', "it is"),
+        (has_volume, 'a volume named "gcs-storage" in the head Pod', "it is"),
     ):
         if is_set:
             yield f"cannot set {what} when the embedded GCS FT backend is used - {they} managed by KubeRay"

@@ -48,7 +48,7 @@ def complete(pod: Body, node: Node) -> None:
     params = ray_start.params_of(node)
     pod["metadata"]["labels"] = pod_labels(node)
     container = pod_json.ray_container(pod)
-    if pod_json.port_named(container, "metrics") is None:
+    if pod_json.named(container, "ports", "metrics") is None:
         pod_json.ensure_list(container, "ports").append({"name": "metrics", "containerPort": ports.METRICS})
     auth.configure_pod(pod, node.cluster)
     tls.configure_pod(pod, node)
@@ -128,7 +128,7 @@ def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
         is_alive = _shell(raylet)
     failures, is_ready = 10, is_alive
     if traits.is_for_a_service(node.cluster) and not node.is_head:
-        serve = pod_json.port_named(container, "serve") or ports.SERVE
+        serve = (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
         failures, is_ready = 1, _shell(raylet, _ask(serve, "-/healthz", seconds=10))
     for probe, delay, allowed, handler in (
         ("livenessProbe", 30, 120, is_alive),

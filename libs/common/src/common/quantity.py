@@ -25,7 +25,6 @@ class QuantityError(InvalidSpec, ValueError):
 class Family(StrEnum):
     """How the amount is written."""
 
-    UNSET = ""
     BINARY = "binary"
     DECIMAL = "decimal"
     EXPONENT = "exponent"
@@ -53,7 +52,7 @@ class Quantity(msgspec.Struct, frozen=True):
     """An amount as it is written; compare amounts with `compare`, since `==` also sees how they were written."""
 
     amount: Decimal = Decimal(0)
-    family: Family = Family.UNSET
+    family: Family = Family.DECIMAL
     text: str = ""
     """The text as given, when Kubernetes keeps it instead of printing the canonical form."""
 
@@ -159,7 +158,7 @@ def _canonical(quantity: Quantity) -> str:
         return f"{whole}{_BINARY_SUFFIX[steps]}"
     digits, exponent = _parts(amount)
     spare = exponent % 3
-    if quantity.family in {Family.EXPONENT, Family.UNSET}:
+    if quantity.family is Family.EXPONENT:
         power = exponent - spare
         return f"{digits}{'0' * spare}" + (f"e{power}" if power else "")
     spare = max(spare, exponent - 18)  # there is no suffix beyond E

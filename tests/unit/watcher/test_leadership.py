@@ -6,10 +6,15 @@ import pytest
 
 from common.api.core import LeaseSpec
 from watcher import leadership
-from watcher.leadership import LeaseObservation, Preparation, Role, Successor
+from watcher.leadership import Lease, LeaseObservation, Preparation, Role, Successor
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
+
+
+def a_lease(spec: LeaseSpec, *, watcher: str = "", following: str = "") -> Lease:
+    annotations = {leadership.ANNOTATION: watcher, leadership.NEXT_ANNOTATION: following}
+    return Lease({"annotations": annotations}, spec)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +44,12 @@ def test_another_holder_is_waited_for(spec: LeaseSpec, seen_for: float, waits_fo
     ],
 )
 def test_the_annotation_contains_what_the_holder_does(annotation: str, role: Role | None) -> None:
-    assert leadership.role_of(KUBERAY, annotation) is role
+    assert a_lease(KUBERAY, watcher=annotation).role is role
 
 
 def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease() -> None:
     mine = leadership.taken(None, "first", at=AT)
-    seen = LeaseObservation(mine, leadership.role_of(mine, "first yields"), 0.0)
+    seen = leadership.observe(None, a_lease(mine, watcher="first yields"), now=0.0)
 
     assert leadership.holder_to_wait_for(seen, "second", now=0.0) is None
     assert (mine.holder_identity, mine.lease_duration_seconds) == ("first", leadership.DURATION_SECONDS)
@@ -56,13 +61,13 @@ PREPARED = Successor("b", Preparation.DONE)
 
 @pytest.mark.parametrize("successor", [PREPARED, Successor("pod of a node", Preparation.BEGUN)], ids=str)
 def test_a_successor_is_read_as_it_was_written(successor: Successor) -> None:
-    assert leadership.successor_of(str(successor)) == successor
+    assert a_lease(KUBERAY, following=str(successor)).successor == successor
 
 
 @pytest.mark.parametrize("annotation", ["", "b", "b leads", " prepares", "prepares", "b is-prepared "])
 def test_any_other_text_names_no_successor(annotation: str) -> None:
     """So a watcher that reads it prepares, and writes its own name over it."""
-    assert leadership.successor_of(annotation) is None
+    assert a_lease(KUBERAY, following=annotation).successor is None
 
 
 @pytest.mark.parametrize(
@@ -75,44 +80,45 @@ def test_any_other_text_names_no_successor(annotation: str) -> None:
 )
 def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(holder: str, annotation: str, expected: str) -> None:
     spec = LeaseSpec(holder_identity=holder)
-    assert leadership.next_holder_of(spec, annotation, PREPARED) == expected
-    assert leadership.next_holder_of(spec, annotation, None) == ""
+    assert a_lease(spec, watcher=annotation, following=str(PREPARED)).next_holder == expected
+    assert a_lease(spec, watcher=annotation).next_holder == ""
 
 
 def test_the_watcher_that_is_prepared_has_the_first_try() -> None:
     """Any other one would first list everything; it takes the Lease when the first one does not."""
     spec = leadership.released(leadership.taken(None, "a", at=AT), at=AT)
-    seen = leadership.observe(None, spec, None, "b", now=10.0)
+    handed_over = a_lease(spec, watcher=HANDED_OVER, following=str(PREPARED))
+    seen = leadership.observe(None, handed_over, now=10.0)
     assert leadership.holder_to_wait_for(seen, "b", now=10.0) is None
     assert leadership.holder_to_wait_for(seen, "c", now=10.9) == "b"
     assert leadership.holder_to_wait_for(seen, "c", now=11.0) is None
-    assert leadership.observe(seen, spec, None, "b", now=12.0) is seen
-    assert leadership.observe(seen, spec, None, "", now=12.0).since == 12.0
+    assert leadership.observe(seen, handed_over, now=12.0) is seen
+    assert leadership.observe(seen, a_lease(spec), now=12.0).since == 12.0
 
 
 @pytest.mark.parametrize(
-    ("role", "holder", "following", "expected"),
+    ("watcher", "holder", "following", "expected"),
     [
-        pytest.param(Role.LEAVES, "a", "", True, id="no other one prepares"),
-        pytest.param(Role.LEAVES, "a", "me prepares", True, id="it does already"),
-        pytest.param(Role.LEAVES, "a", "b prepares", False, id="another one prepares"),
-        pytest.param(Role.LEADS, "a", "", False, id="the leader stays"),
-        pytest.param(Role.YIELDS, "a", "", False, id="the leader yields"),
-        pytest.param(None, "kuberay", "", False, id="KubeRay leads"),
-        pytest.param(Role.LEAVES, "me", "", False, id="this replica leads"),
+        pytest.param("a leaves", "a", "", True, id="no other one prepares"),
+        pytest.param("a leaves", "a", "me prepares", True, id="it does already"),
+        pytest.param("a leaves", "a", "b prepares", False, id="another one prepares"),
+        pytest.param("a leads", "a", "", False, id="the leader stays"),
+        pytest.param("a yields", "a", "", False, id="the leader yields"),
+        pytest.param("", "kuberay", "", False, id="KubeRay leads"),
+        pytest.param("me leaves", "me", "", False, id="this replica leads"),
     ],
 )
 def test_one_watcher_prepares_for_a_leader_that_leaves(
-    role: Role | None, holder: str, following: str, expected: bool
+    watcher: str, holder: str, following: str, expected: bool
 ) -> None:
-    seen = LeaseObservation(LeaseSpec(holder_identity=holder), role, 0.0)
-    assert leadership.may_prepare(seen, leadership.successor_of(following), "me") is expected
+    lease = a_lease(LeaseSpec(holder_identity=holder), watcher=watcher, following=following)
+    assert leadership.may_prepare(lease, "me") is expected
 
 
 def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> None:
-    first = leadership.observe(None, KUBERAY, None, now=10.0)
-    again = leadership.observe(first, KUBERAY, None, now=20.0)
-    renewed = leadership.observe(again, LeaseSpec(holder_identity="kuberay", renew_time="2"), None, now=21.0)
+    first = leadership.observe(None, a_lease(KUBERAY), now=10.0)
+    again = leadership.observe(first, a_lease(KUBERAY), now=20.0)
+    renewed = leadership.observe(again, a_lease(LeaseSpec(holder_identity="kuberay", renew_time="2")), now=21.0)
 
     assert (first.since, again.since, renewed.since) == (10.0, 10.0, 21.0)
 
@@ -120,7 +126,7 @@ def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> N
 @pytest.mark.parametrize("minutes", [-5, 5])
 def test_a_leader_with_a_wrong_clock_is_judged_by_what_we_observed(minutes: int) -> None:
     theirs = leadership.taken(None, "other", at=AT + timedelta(minutes=minutes))
-    seen = leadership.observe(None, theirs, None, now=100.0)
+    seen = leadership.observe(None, a_lease(theirs), now=100.0)
 
     assert leadership.holder_to_wait_for(seen, "me", now=99.9 + leadership.DURATION_SECONDS) == "other"
     assert leadership.holder_to_wait_for(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None

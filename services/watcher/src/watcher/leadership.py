@@ -18,6 +18,7 @@ import msgspec
 
 from common.api.core import LeaseSpec
 from common.api.meta import micro_time
+from common.api.opaque import Body
 
 LEASE_NAME: Final = "ray-operator-leader"
 DURATION_SECONDS: Final = 6
@@ -69,15 +70,45 @@ class Successor(msgspec.Struct, frozen=True):
         return annotation_of(self.identity, self.progress)
 
 
+class Lease(msgspec.Struct, frozen=True):
+    """A Lease as it was read; `metadata` is written back unchanged."""
+
+    metadata: Body
+    spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def role(self) -> Role | None:
+        """Return what its holder does with it; None when that is no watcher, and when the annotation is of an earlier holder."""
+        holder = self.spec.holder_identity
+        return next(
+            (role for role in Role if holder and self._annotation(ANNOTATION) == annotation_of(holder, role)), None
+        )
+
+    @property
+    def successor(self) -> Successor | None:
+        """Return which watcher prepares; None where none does, or the text is not ours."""
+        identity, _, progress = self._annotation(NEXT_ANNOTATION).rpartition(" ")
+        return Successor(identity, Preparation(progress)) if identity and progress in set(Preparation) else None
+
+    @property
+    def next_holder(self) -> str:
+        """Return the watcher to which a leader with a complete stream has released it; empty when there is none, or somebody holds it."""
+        is_handed_over = self._annotation(ANNOTATION).endswith(f" {Role.HANDED_OVER}") and not self.spec.holder_identity
+        return self.successor.identity if is_handed_over and self.successor is not None else ""
+
+    def _annotation(self, name: str) -> str:
+        annotations: dict[str, str] = self.metadata.get("annotations") or {}
+        return annotations.get(name, "")
+
+
 class LeaseObservation(msgspec.Struct, frozen=True):
-    """A Lease as it was read, and since when it has been unchanged (monotonic seconds)."""
+    """What a Lease held when it was read, and since when it has been unchanged (monotonic seconds)."""
 
     spec: LeaseSpec
     role: Role | None
-    """None when its holder is no watcher of raybus."""
     since: float
     next_holder: str = ""
-    """The watcher to which it was handed over; it has the first try."""
+    """It has the first try."""
 
 
 def annotation_of(identity: str, does: Role | Preparation) -> str:
@@ -85,39 +116,18 @@ def annotation_of(identity: str, does: Role | Preparation) -> str:
     return f"{identity} {does}"
 
 
-def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
-    """Read the holder's role from `ANNOTATION`; None when the annotation is of an earlier holder."""
-    if not spec.holder_identity:
-        return None
-    return next((role for role in Role if annotation == annotation_of(spec.holder_identity, role)), None)
-
-
-def successor_of(annotation: str) -> Successor | None:
-    """Read which watcher prepares, from `NEXT_ANNOTATION`; None where none does, or the text is not ours."""
-    identity, _, progress = annotation.rpartition(" ")
-    is_ours = identity and progress in set(Preparation)
-    return Successor(identity, Preparation(progress)) if is_ours else None
-
-
-def next_holder_of(spec: LeaseSpec, annotation: str, successor: Successor | None) -> str:
-    """Return the watcher to which a leader with a complete stream has released a Lease that nobody holds yet; empty when there is none."""
-    is_handed_over = not spec.holder_identity and annotation.endswith(f" {Role.HANDED_OVER}")
-    return successor.identity if is_handed_over and successor is not None else ""
-
-
-def may_prepare(seen: LeaseObservation, successor: Successor | None, me: str) -> bool:
+def may_prepare(lease: Lease, me: str) -> bool:
     """Return whether this replica is to prepare: the leader leaves, and no other replica prepares already."""
-    is_free = successor is None or successor.identity == me
-    return seen.role is Role.LEAVES and seen.spec.holder_identity != me and is_free
+    is_free = lease.successor is None or lease.successor.identity == me
+    return lease.role is Role.LEAVES and lease.spec.holder_identity != me and is_free
 
 
-def observe(
-    before: LeaseObservation | None, spec: LeaseSpec, role: Role | None, next_holder: str = "", *, now: float
-) -> LeaseObservation:
+def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> LeaseObservation:
     """Return the observation of a Lease after one more read."""
-    if before is not None and (before.spec, before.role, before.next_holder) == (spec, role, next_holder):
+    found = (lease.spec, lease.role, lease.next_holder)
+    if before is not None and (before.spec, before.role, before.next_holder) == found:
         return before
-    return LeaseObservation(spec, role, now, next_holder)
+    return LeaseObservation(lease.spec, lease.role, now, lease.next_holder)
 
 
 def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic
 from typing import Any, Final
 
@@ -11,12 +11,11 @@ import structlog
 
 from common import errors
 from common.api.core import LeaseSpec
-from common.api.opaque import Body
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
-from watcher.leadership import LeaseObservation, Preparation, Role, Successor
+from watcher.leadership import Lease, LeaseObservation, Preparation, Role, Successor
 from watcher.ports import Server
 from watcher.term import Term
 
@@ -61,14 +60,13 @@ class Reach:
         """Ask until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            is_answered = True
             try:
                 await self._server.identity()
-                self.problem = None
-            except (errors.NotFound, errors.Terminal) as problem:
-                self.problem = str(problem)  # an answer all the same; nobody can write before it is created
-            except errors.Retryable as problem:
-                self.problem, is_answered = str(problem), False
+                self.problem, is_answered = None, True
+            except (errors.Retryable, errors.Terminal) as problem:
+                self.problem = str(problem)
+                # What is missing or wrong is an answer all the same; nobody can write before it is created.
+                is_answered = isinstance(problem, errors.NotFound | errors.Terminal)
             if is_answered:
                 self._server_answered_at = self._stream_answered_at = loop.time()
             elif await self._server.is_in_reach():
@@ -78,30 +76,6 @@ class Reach:
                 self._reconnected_at = now
                 await self._server.reconnect(f"no answer of the state stream for {STREAM_SECONDS:g} s")
             await asyncio.sleep(ASK_SECONDS if self.problem is None else ASK_AGAIN_SECONDS)
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    """A Lease as it was read; `metadata` is written back unchanged."""
-
-    metadata: Body
-    spec: LeaseSpec = LeaseSpec()
-
-    def annotation(self, name: str) -> str:
-        """Return an annotation; empty when there is none."""
-        annotations: dict[str, str] = self.metadata.get("annotations") or {}
-        return annotations.get(name, "")
-
-    @property
-    def role(self) -> Role | None:
-        return leadership.role_of(self.spec, self.annotation(leadership.ANNOTATION))
-
-    @property
-    def successor(self) -> Successor | None:
-        return leadership.successor_of(self.annotation(leadership.NEXT_ANNOTATION))
-
-    @property
-    def next_holder(self) -> str:
-        return leadership.next_holder_of(self.spec, self.annotation(leadership.ANNOTATION), self.successor)
 
 
 class Leadership:
@@ -213,7 +187,7 @@ class Leadership:
                         break
                     if found.role is not Role.LEAVES or not self._is_renewed:
                         with contextlib.suppress(errors.Conflict):
-                            await self._write(found, Role.LEAVES, asked, successor=successor)
+                            await self._write(found, Role.LEAVES, asked, following=str(successor or ""))
                     await asyncio.sleep(leadership.HAND_OVER_CHECK_SECONDS)
         return False
 
@@ -236,91 +210,83 @@ class Leadership:
             return False
 
     async def _take(self, role: Role, term: Term | None) -> bool:
-        asked = monotonic()
-        found = await self._read()
+        asked, found = monotonic(), await self._read()
         self._prepares = False
         if found is None:
             if role is Role.LEADS:
                 await self._write(None, role, asked)
             return role is Role.LEADS
-        self._seen = leadership.observe(self._seen, found.spec, found.role, found.next_holder, now=monotonic())
-        if role is Role.YIELDS:
-            has_yielded = self._seen.role is Role.YIELDS and self._is_renewed
-            if has_yielded or found.spec.holder_identity != self._me:
-                return False
+        self._seen = leadership.observe(self._seen, found, now=monotonic())
+        has_yielded = found.role is Role.YIELDS and self._is_renewed
+        if role is Role.YIELDS and (has_yielded or found.spec.holder_identity != self._me):
+            return False
         if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is None:
             await self._write(found, role, asked)
             if term is not None:
                 term.is_handed_over = bool(found.next_holder)
             return True
         held = f"{self._where} is held by {holder}"
-        if self._seen.role is None and not found.next_holder:
+        if found.role is None and not found.next_holder:
             self._set_problem(held)
             return False
         if self.standing_by is None:
             log.info("standing by", why=held)
         self.problem, self.standing_by = None, held
-        if term is not None:
-            await self._prepare(found, term)
+        if term is not None and leadership.may_prepare(found, self._me):
+            self._prepares = True
+            mine = Successor(self._me, Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN)
+            if found.successor != mine:
+                await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: str(mine)})
         return False
-
-    async def _prepare(self, found: _Lease, term: Term) -> None:
-        """Answer a leader that leaves how far this replica is, if no other one prepares."""
-        if self._seen is None or not leadership.may_prepare(self._seen, found.successor, self._me):
-            return
-        self._prepares = True
-        mine = Successor(self._me, Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN)
-        if found.successor != mine:
-            await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: str(mine)})
 
     async def _withdraw(self) -> None:
         """Let another replica prepare, or the leader leave, if that is possible."""
 
-        async def withdraw(found: _Lease) -> None:
-            if found.successor is not None and found.successor.identity == self._me:
-                await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: ""})
+        def prepared_for(found: Lease) -> LeaseSpec | None:
+            return found.spec if found.successor is not None and found.successor.identity == self._me else None
 
         with contextlib.suppress(*OURS):
-            await self._rewrite(withdraw)
+            await self._rewrite(prepared_for, {leadership.NEXT_ANNOTATION: ""})
 
     @property
     def _is_renewed(self) -> bool:
         return monotonic() < self._written_at + leadership.RENEW_SECONDS
 
     async def _release(self, role: Role) -> None:
-        async def release(found: _Lease) -> None:
-            if found.spec.holder_identity == self._me:
-                await self._put(leadership.released(found.spec, at=self._clock.now()), found, self._mark(role))
-                log.info("the Lease was released", lease=leadership.LEASE_NAME)
+        def released(found: Lease) -> LeaseSpec | None:
+            is_ours = found.spec.holder_identity == self._me
+            return leadership.released(found.spec, at=self._clock.now()) if is_ours else None
 
         try:
-            await self._rewrite(release)
+            if await self._rewrite(released, self._mark(role)):
+                log.info("the Lease was released", lease=leadership.LEASE_NAME)
         except OURS as problem:
             log.warning("the Lease was not released", error=str(problem) or "the API server does not answer")
 
-    async def _rewrite(self, change: Callable[[_Lease], Awaitable[None]]) -> None:
-        """Change the Lease as it is found, again where it was written in between: by its holder, or by a cancelled renewal of ours that still arrived."""
-        async with asyncio.timeout(leadership.RENEW_SECONDS):
-            while (found := await self._read()) is not None:
-                with contextlib.suppress(errors.Conflict):
-                    await change(found)
-                    return
+    async def _rewrite(self, change: Callable[[Lease], LeaseSpec | None], annotations: Mapping[str, str]) -> bool:
+        """Change the Lease as it is found, again where it was written in between: by its holder, or by a cancelled renewal of ours that still arrived.
 
-    async def _read(self) -> _Lease | None:
+        Returns whether it was changed; it is not when it is gone, or `change` returns None.
+        """
+        async with asyncio.timeout(leadership.RENEW_SECONDS):
+            while (found := await self._read()) is not None and (spec := change(found)) is not None:
+                with contextlib.suppress(errors.Conflict):
+                    await self._put(spec, found, annotations)
+                    return True
+        return False
+
+    async def _read(self) -> Lease | None:
         try:
             answer = await self._kube.get(LEASE, self._namespace, leadership.LEASE_NAME)
         except errors.NotFound:
             return None
-        return msgspec.json.decode(answer, type=_Lease)
+        return msgspec.json.decode(answer, type=Lease)
 
-    async def _write(
-        self, found: _Lease | None, role: Role, asked: float, *, successor: Successor | None = None
-    ) -> None:
+    async def _write(self, found: Lease | None, role: Role, asked: float, *, following: str = "") -> None:
         """Take or renew the Lease; it is ours for some time from the moment that we asked for it."""
         mine = leadership.taken(None if found is None else found.spec, self._me, at=self._clock.now())
-        following = "" if successor is None else str(successor)
         lease = await self._put(mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following})
-        self._seen = LeaseObservation(lease.spec, lease.role, monotonic())
+        self._seen = leadership.observe(None, lease, now=monotonic())
         self._written_at = asked
         self._valid_until = 0.0 if lease.role is Role.YIELDS else asked + leadership.DEADLINE_SECONDS
 
@@ -328,7 +294,7 @@ class Leadership:
         """Return the annotation that gives the role of this replica."""
         return {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
 
-    async def _put(self, spec: LeaseSpec, found: _Lease | None, annotations: Mapping[str, str]) -> _Lease:
+    async def _put(self, spec: LeaseSpec, found: Lease | None, annotations: Mapping[str, str]) -> Lease:
         """Write the Lease with some annotations, of which empty ones are removed."""
         metadata = {} if found is None else found.metadata
         before: dict[str, str] = metadata.get("annotations") or {}
@@ -344,7 +310,7 @@ class Leadership:
             "spec": msgspec.to_builtins(spec),
         }
         write = self._kube.create if found is None else self._kube.replace
-        return msgspec.json.decode(await write(LEASE, self._namespace, body), type=_Lease)
+        return msgspec.json.decode(await write(LEASE, self._namespace, body), type=Lease)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -116,7 +116,7 @@ class Reading:
             self._take(Stored(message.subject, int(stream_seq), headers, message.data))
         except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
             self.abort(f"{message.subject} could not be taken: {problem!r}")
-        if pending == "0":
+        if pending == "0" and not self._broken.done():
             self.finish()
 
 

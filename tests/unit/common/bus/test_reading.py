@@ -1,0 +1,44 @@
+"""What a reader of a stream may take for complete."""
+
+from typing import cast
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from common.bus.consumer import Reading
+from common.bus.nats import Stored
+from common.bus.session import Session
+
+REPLY = "$JS.ACK.RAY_STATE.reader.1.7.{}.1767225600000000000.{}"
+
+
+def delivery(number: int, *, pending: int) -> Msg:
+    reply = REPLY.format(number, pending)
+    return Msg(cast("Client", None), subject=f"ray.state.1.{number}", reply=reply, data=b"{}")
+
+
+async def test_a_last_message_that_cannot_be_taken_completes_nothing() -> None:
+    taken: list[str] = []
+
+    def take(stored: Stored) -> None:
+        if stored.subject.endswith("2"):
+            raise KeyError("no such view")
+        taken.append(stored.subject)
+
+    complete: list[bool] = []
+    reading = Reading(cast("Session", None), take, lambda: complete.append(True))
+    await reading.receive(delivery(1, pending=1))
+    await reading.receive(delivery(2, pending=0))
+
+    assert (taken, complete) == (["ray.state.1.1"], [])
+    assert await reading.until_broken() == "ray.state.1.2 could not be taken: KeyError('no such view')"
+
+
+async def test_the_last_message_completes_what_was_read() -> None:
+    complete: list[bool] = []
+    reading = Reading(cast("Session", None), lambda _: None, lambda: complete.append(True))
+    await reading.receive(delivery(1, pending=1))
+    assert complete == []
+    await reading.receive(delivery(2, pending=0))
+    await reading.receive(delivery(3, pending=0))
+    assert complete == [True]

@@ -23,7 +23,7 @@ FORGOTTEN_SECONDS: Final = 10
 NANOSECONDS: Final = 1_000_000_000
 
 Take = Callable[[Stored], None]
-"""Takes one message; what it raises breaks the reading."""
+"""Takes one message; what it raises breaks the reading, `Broken` without being an error."""
 Begin = Mapping[str, object]
 """Where in a stream a consumer begins, as the JetStream API takes it."""
 LAST_OF_EACH: Final[Begin] = {"deliver_policy": "last_per_subject"}
@@ -37,6 +37,10 @@ def from_sequence(first: int) -> Begin:
 def from_time(moment: datetime) -> Begin:
     """Begin with the first message that was stored at a moment or later."""
     return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat()}
+
+
+class Broken(Exception):
+    """What was read no longer counts, for the reason given."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +80,10 @@ class Reading:
         loop = asyncio.get_running_loop()
         self._received_at = loop.time()
         while not self._broken.done():
-            silent_at = self._received_at + SILENCE_SECONDS
-            if silent_at <= loop.time():
+            remaining = self._received_at + SILENCE_SECONDS - loop.time()
+            if remaining <= 0:
                 self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
-            await asyncio.wait((self._broken,), timeout=max(0.0, silent_at - loop.time()))
+            await asyncio.wait((self._broken,), timeout=remaining)
         return self._broken.result()
 
     def abort(self, why: str) -> None:
@@ -115,7 +119,8 @@ class Reading:
         try:
             self._take(Stored(message.subject, int(stream_seq), headers, message.data))
         except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
-            self.abort(f"{message.subject} could not be taken: {problem!r}")
+            is_meant = isinstance(problem, Broken)
+            self.abort(str(problem) if is_meant else f"{message.subject} could not be taken: {problem!r}")
         if pending == "0" and not self._broken.done():
             self.finish()
 

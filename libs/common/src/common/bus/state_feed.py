@@ -17,7 +17,7 @@ import structlog
 from common import errors
 from common.api.meta import version_number
 from common.bus import feed, forms, messages, subjects
-from common.bus.consumer import Reading, Source, consume
+from common.bus.consumer import Broken, Source, consume
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
@@ -37,6 +37,7 @@ COMPLAINT_SECONDS: Final = 10.0
 MISSED: Final = 6.0
 """Confirmations of the watcher that may be missing before the state counts as stale."""
 OTHER_PARTITIONS: Final = "the watcher divides into"
+NO_MARKER: Final = "the watcher has not yet published 1 of 1 partitions"
 
 
 class StateFeed:
@@ -99,42 +100,18 @@ class StateFeed:
             async with tasks.outlived(f"feed of partition {partition}"):
                 listener.loading(why)
                 load = _Load(self, partition, listener, history)
+                subject = subjects.partition_filter(partition, self.tree)
+                source = Source(stream=subjects.STATE_STREAM, filter=subject, name=next(self._names))
                 try:
-                    why = await self._read(partition, load)
+                    why = await load.run(self._bus, source)
                 except errors.Retryable as problem:
                     why = str(problem)
                 self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
-                if load.is_rewound:
-                    listener.rewound()
                 history = load.history
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
                 self.complain("the state must be loaded again", why)
                 retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
                 await asyncio.sleep(retry)
-
-    async def _read(self, partition: int, load: "_Load") -> str:
-        """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
-        subject = subjects.partition_filter(partition, self.tree)
-        source = Source(stream=subjects.STATE_STREAM, filter=subject, name=next(self._names))
-        async with consume(self._bus, source, take=load.take, read=load.read) as reading:
-            load.reading = reading
-            load.advance()
-            while not load.is_synced:
-                try:
-                    async with asyncio.timeout(COMPLAINT_SECONDS):
-                        return await reading.until_broken()
-                except TimeoutError:
-                    if not load.is_synced:
-                        self.complain("the state is not complete", load.missing())
-            while load.stale_at is None or asyncio.get_running_loop().time() < load.stale_at:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(load.stale_at):
-                        return await reading.until_broken()
-            why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
-            metrics.STATE_RELOADS.labels("stale").inc()
-            self.complain("the state is stale", why)
-            load.suspend(why)
-            return await reading.until_broken()
 
     def complain(self, problem: str, why: str, **where: str) -> None:
         """Log a problem of a partition, once for all partitions that have it at the same moment."""
@@ -156,20 +133,39 @@ class _Load:
         self._marker: Synced | None = None
         self._unreadable: dict[str, str] = {}
         """Subjects with a newest message that this build does not read, with the reason."""
-        self._foreign: str | None = None
         self._is_suspended = False
+        self._stale_at: float | None = None
+        """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
         self.is_synced = False
         self.history = history
         """The history of the versions that the listener knows; None before the first load."""
-        self.is_rewound = False
-        self.stale_at: float | None = None
-        """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
-        self.reading: Reading | None = None
-        """None while the consumer is still being asked for."""
+
+    async def run(self, bus: Bus, source: Source) -> str:
+        """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
+        async with consume(bus, source, take=self.take, read=self.read) as reading:
+            while not self.is_synced:
+                try:
+                    async with asyncio.timeout(COMPLAINT_SECONDS):
+                        return await reading.until_broken()
+                except TimeoutError:
+                    if not self.is_synced:
+                        missing = NO_MARKER if self._is_read else "the stream is still being read"
+                        missing = next(iter(self._unreadable.values()), missing)
+                        self._state.complain("the state is not complete", missing)
+            while self._stale_at is None or asyncio.get_running_loop().time() < self._stale_at:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._stale_at):
+                        return await reading.until_broken()
+            why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
+            metrics.STATE_RELOADS.labels("stale").inc()
+            self._state.complain("the state is stale", why)
+            self._is_suspended = True
+            self._listener.loading(why)
+            return await reading.until_broken()
 
     def read(self) -> None:
         self._is_read = True
-        self.advance()
+        self._advance()
 
     def take(self, stored: Stored) -> None:
         received_at = tracing.now()
@@ -202,7 +198,7 @@ class _Load:
         if self.is_synced:  # the messages of a load are no changes
             tracing.child("receive", trace, received_at)
         else:
-            self.advance()
+            self._advance()
 
     def _not_read(self, subject: str, kind: str, why: str) -> None:
         """Stop deciding on a partition of which some state is not known; skip messages under other subjects."""
@@ -213,52 +209,35 @@ class _Load:
         if not self._unreadable:
             self._state.complain("a message is not readable", why, subject=subject)
         self._unreadable[subject] = why
-        if self.is_synced and self.reading is not None:
+        if self.is_synced:
             self._listener.loading(why)
-            self.reading.abort(why)
+            raise Broken(why)
 
     def _marked(self, subject: str, marker: Synced) -> None:
-        if self._foreign is None:
-            self._foreign = feed.foreign(marker.epoch, self._state.installation)
-        if self._foreign is None and marker.partitions != PARTITIONS:
-            self._foreign = f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"
-        if self._is_suspended and self.reading is not None:
-            self.reading.abort("the watcher confirms the state again")
-            return
-        self.stale_at = asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
-        self.is_rewound = self.history is not None and self.history != marker.history
-        if self.is_rewound and self.reading is not None:
+        if self._is_suspended:
+            raise Broken("the watcher confirms the state again")
+        self._stale_at = asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
+        if self.history not in {None, marker.history}:
             self.history = marker.history
-            self.reading.abort("versions began again at a lower one: the API server's store was restored from a backup")
-            return
+            self._listener.rewound()
+            raise Broken("versions began again at a lower one: the API server's store was restored from a backup")
+        if (why := feed.foreign(marker.epoch, self._state.installation)) is not None:
+            raise Broken(why)
+        if marker.partitions != PARTITIONS:
+            raise Broken(
+                f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"
+            )
         if subjects.parse_synced(subject) == self._partition:
-            before, self._marker = self._marker, marker
-            if self.is_synced and before is not None and before.epoch != marker.epoch and self.reading is not None:
-                self.reading.abort(f"the watcher began epoch {marker.epoch}")
-        self.advance()
+            if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
+                raise Broken(f"the watcher began epoch {marker.epoch}")
+            self._marker = marker
 
-    def advance(self) -> None:
+    def _advance(self) -> None:
         """Report the complete state to the listener once, as soon as nothing is missing."""
-        if self.reading is None:
-            return
-        if self._foreign is not None:
-            self.reading.abort(self._foreign)
-            return
         if self._is_read and self._marker is not None and not self._unreadable and not self.is_synced:
             self.is_synced = True
             self.history = self._marker.history
             self._listener.synced(self._marker.version)
-
-    def suspend(self, why: str) -> None:
-        """Have the listener stop deciding until the watcher confirms the state."""
-        self._is_suspended = True
-        self._listener.loading(why)
-
-    def missing(self) -> str:
-        if self._unreadable:
-            return next(iter(self._unreadable.values()))
-        waits_for_marker = "the watcher has not yet published 1 of 1 partitions"
-        return waits_for_marker if self._is_read else "the stream is still being read"
 
 
 def _decode(stored: Stored, kinds: Set[str]) -> Message:

@@ -33,6 +33,7 @@ class Recorder:
         self.objects = {}
 
     def rewound(self) -> None:
+        assert not self.is_synced, "what is forgotten would be taken for deleted"
         self.rewinds += 1
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:

@@ -219,8 +219,10 @@ class _Load:
         self._stale_at = asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
         if self.history not in {None, marker.history}:
             self.history = marker.history
+            why = "versions began again at a lower one: the API server's store was restored from a backup"
+            self._listener.loading(why)
             self._listener.rewound()
-            raise Broken("versions began again at a lower one: the API server's store was restored from a backup")
+            raise Broken(why)
         if (why := feed.foreign(marker.epoch, self._state.installation)) is not None:
             raise Broken(why)
         if marker.partitions != PARTITIONS:

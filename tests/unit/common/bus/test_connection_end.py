@@ -7,6 +7,7 @@ import pytest
 from nats.aio.client import Client
 
 from common.bus import nats
+from common.bus.session import Session
 
 pytestmark = pytest.mark.looptime
 
@@ -19,17 +20,18 @@ class SilentClient:
 
 
 async def test_a_client_that_closes_without_calling_back_ends_the_connection() -> None:
-    client, closed = SilentClient(), asyncio.Event()
+    client = SilentClient()
+    session = Session(cast("Client", client), inbox="")
     loop = asyncio.get_running_loop()
     loop.call_later(10, setattr, client, "is_closed", True)
     async with asyncio.timeout(12):
-        await nats._end_of(cast("Client", client), closed)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
+        await nats._end_of(session)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
     assert 10 <= loop.time() < 12
 
 
 async def test_a_call_back_ends_the_connection_at_once() -> None:
-    client, closed = SilentClient(), asyncio.Event()
+    session = Session(cast("Client", SilentClient()), inbox="")
     loop = asyncio.get_running_loop()
-    loop.call_later(0.1, closed.set)
-    await nats._end_of(cast("Client", client), closed)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
+    loop.call_later(0.1, session.end, nats.LOST)
+    await nats._end_of(session)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
     assert loop.time() < 0.5

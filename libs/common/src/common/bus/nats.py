@@ -31,7 +31,6 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
-CLOSE_SECONDS: Final = 1.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
 CLOSED_CHECK_SECONDS: Final = 0.5
@@ -108,7 +107,7 @@ class Bus:
         self._last_error = None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                session, closed = await self._connect()
+                session = await self._connect()
         except (nats_errors.Error, errors.RaybusError, OSError, TimeoutError, ssl.SSLError) as problem:
             self._note(self._last_error or problem)
             _stop_if_cancelled()
@@ -120,13 +119,13 @@ class Bus:
             self._arrived.set()
             metrics.BUS_CONNECTED.set(1)
             log.info("connected to NATS", url=self._settings.nats_url)
-            await _end_of(session.client, closed)
+            await _end_of(session)
             self._note(self._last_error or ConnectionError("the connection was lost"))
         finally:
             session.end(LOST)
             self._session = None
             metrics.BUS_CONNECTED.set(0)
-            await _close(session.client)
+            await session.close(LOST)
         return True
 
     async def session(self) -> Session:
@@ -185,20 +184,17 @@ class Bus:
             f"$JS.API.{subject}", payload, read=lambda answer: _decoded(subject, answer, answer_type)
         )
 
-    async def _connect(self) -> tuple[Session, asyncio.Event]:
+    async def _connect(self) -> Session:
         found = await self.keys.next()
         client = Client()
-        closed = asyncio.Event()
         session = Session(client, inbox=f"_INBOX_{self._settings.service}.{client._nuid.next().decode()}")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the library's own source of unique names)
 
         async def on_closed() -> None:
             session.end(LOST)
-            closed.set()
 
         async def on_lame_duck() -> None:
             log.info("the NATS server is about to stop, connecting to another one", url=found.url)
             session.end("the NATS server is about to stop")
-            closed.set()
 
         try:
             await client.connect(
@@ -221,9 +217,9 @@ class Bus:
             self._examine(client, found)
             await session.open()
         except BaseException:
-            await _close(client)
+            await session.close(LOST)
             raise
-        return session, closed
+        return session
 
     def _examine(self, client: Client, found: Access) -> None:
         """Refuse a server that talks in the clear when TLS was asked for; note until when certificates are valid."""
@@ -287,23 +283,16 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
         raise problem
 
 
-async def _close(client: Client) -> None:
-    """Close a connection; a connection with a failed handshake never reports that it is closed."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await client.close()
-
-
-async def _end_of(client: Client, closed: asyncio.Event) -> None:
+async def _end_of(session: Session) -> None:
     """Wait until a connection is closed.
 
     The library calls back last of all when it closes, and not at all when a step before that fails, as flushing to a server
     that has just died does. So its state is checked as well.
     """
-    while not closed.is_set() and not client.is_closed:
+    while session.lost is None and not session.client.is_closed:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSED_CHECK_SECONDS):
-                await closed.wait()
+                await session.until_lost()
 
 
 def _stop_if_cancelled() -> None:

@@ -14,6 +14,7 @@ from common import errors
 
 REQUEST_SECONDS: Final = 2.0
 """A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
+CLOSE_SECONDS: Final = 1.0
 
 FULL_DISK: Final = "; its log shows whether its disk is full (it answers again after a restart)"
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class Session:
         """For each request that waits, by the last token of its inbox: the subject in lower case, and where the answer goes."""
         self._on_loss: set[Callable[[str], None]] = set()
         self._count = 0
+        self._ended = asyncio.Event()
 
     async def open(self) -> None:
         """Listen for answers."""
@@ -107,12 +109,7 @@ class Session:
 
     async def until_lost(self) -> str:
         """Wait for the end of this connection; return why."""
-        ended = asyncio.Event()
-        forget = self.when_lost(lambda _why: ended.set())
-        try:
-            await ended.wait()
-        finally:
-            forget()
+        await self._ended.wait()
         return self.lost or ""
 
     def end(self, why: str) -> None:
@@ -120,6 +117,7 @@ class Session:
         if self.lost is not None:
             return
         self.lost = why
+        self._ended.set()
         for _, answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(errors.Unavailable(why))
@@ -140,10 +138,13 @@ class Session:
         return answer.done()
 
     async def close(self, why: str) -> None:
-        """Close the connection, so that another one is made, to another server if there are several."""
+        """Close the connection, so that another one is made, to another server if there are several.
+
+        A connection with a failed handshake never reports that it is closed.
+        """
         self.end(why)
         with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self.client.close()
 
     def forbidden(self, subject: str, why: str) -> None:

@@ -108,7 +108,7 @@ class Outbox:
         For `wait` seconds a newer message may take its place, which is sent as soon as that allows.
         """
         if subject not in self._tickets and _is_same(self._held.get(subject, NOTHING), message):
-            metrics.UNCHANGED.labels(_kind(message)).inc()
+            metrics.UNCHANGED.labels(message.kind).inc()
             return
         self._puts += 1
         self._tickets[subject] = self._puts
@@ -118,7 +118,7 @@ class Outbox:
         if timer is not None:
             timer.cancel()
         if is_at_rest and wait:
-            self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._waited, subject)
+            self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._gather, subject)
         elif is_at_rest or timer is not None:
             self._gather(subject)
         if tracing.is_on() and not isinstance(message, Synced):
@@ -140,13 +140,9 @@ class Outbox:
         for subject in self._next:
             self._gather(subject)
 
-    def _waited(self, subject: str) -> None:
-        """Hand a subject to the workers once its wait is over."""
-        del self._deferred[subject]
-        self._gather(subject)
-
     def _gather(self, subject: str) -> None:
         """Hand a subject to the workers: at once, or together with others when some were handed out a moment ago."""
+        self._deferred.pop(subject, None)
         self._gathered.append(subject)
         if len(self._gathered) > 1:
             return
@@ -259,7 +255,7 @@ class Outbox:
             self._held[subject] = _entry(sequence, message)
         self.last_sequence = max(self.last_sequence, sequence)
         self.stored_count += 1
-        metrics.PUBLISHED.labels(_kind(message)).inc()
+        metrics.PUBLISHED.labels(message.kind).inc()
         if tracing.is_on() and not isinstance(message, Synced):
             tracing.child("publish", messages.traceparent_of(message), put.at)
 
@@ -275,23 +271,19 @@ class Outbox:
         except errors.Retryable:
             await asyncio.sleep(PAUSE_SECONDS)
             return put
-        if not await self._is_pointless(subject, put.message, found):
-            return msgspec.structs.replace(put, is_unanswered=False)
-        is_ours = put.is_unanswered and (isinstance(put.message, Synced) or _is_same(found, put.message))
+        message = put.message
+        is_our_marker = isinstance(message, Synced) and found.uid == message.epoch
+        if not is_our_marker:
+            if found.sequence < self._held.get(subject, NOTHING).sequence:
+                await self._end_and_wait(f"the stream lost {subject}")
+            if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
+                await self._end_and_wait(f"another watcher has marked {subject}")
+            self._held[subject] = found
+            if not _makes_pointless(found, message):
+                return msgspec.structs.replace(put, is_unanswered=False)
+        is_ours = put.is_unanswered and (is_our_marker or _is_same(found, message))
         self._settle(subject, put, found.sequence if is_ours else None, began)
         return None
-
-    async def _is_pointless(self, subject: str, message: Message, found: Entry) -> bool:
-        """Return whether what the subject holds now, the same or something newer, makes a message pointless."""
-        known = self._held.get(subject, NOTHING)
-        if isinstance(message, Synced) and found.uid == message.epoch:
-            return True
-        if found.sequence < known.sequence:
-            await self._end_and_wait(f"the stream lost {subject}")
-        if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
-            await self._end_and_wait(f"another watcher has marked {subject}")
-        self._held[subject] = found
-        return _makes_pointless(found, message)
 
     async def _end_and_wait(self, why: str) -> NoReturn:
         """End the session, and wait for that."""
@@ -302,7 +294,7 @@ class Outbox:
 
 def _instead_of(subject: str, message: Message, problem: Exception) -> Message | None:
     """Return what is published in place of a message that the server refuses; None when that is refused too."""
-    metrics.REFUSED.labels(_kind(message)).inc()
+    metrics.REFUSED.labels(message.kind).inc()
     log.error("a message cannot be published", subject=subject, why=str(problem) or repr(problem))
     if not isinstance(message, State):
         return None
@@ -313,8 +305,9 @@ def _instead_of(subject: str, message: Message, problem: Exception) -> Message |
 def _entry(sequence: int, message: Message) -> Entry:
     match message:
         case State() | Quarantined():
-            form = message.form if isinstance(message, State) else messages.QUARANTINED
-            return Entry(sequence=sequence, kind=message.kind, version=message.version, form=form, uid=message.uid)
+            return Entry(
+                sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
+            )
         case Gone():
             return Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
         case Synced():
@@ -334,7 +327,3 @@ def _is_same(entry: Entry, message: Message) -> bool:
             return entry.is_gone or entry.sequence == 0
         case Synced():
             return False
-
-
-def _kind(message: Message) -> str:
-    return messages.SYNCED if isinstance(message, Synced) else message.kind

@@ -8,6 +8,7 @@ starts from the beginning, because Kubernetes is the truth and the stream is tra
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -43,9 +44,9 @@ _envelope: Final = msgspec.json.Decoder(Envelope)
 class _Object(msgspec.Struct):
     """An object that the API server has."""
 
-    uid: str
-    version: int
-    sources: set[int]
+    uid: str = ""
+    version: int = 0
+    sources: set[int] = msgspec.field(default_factory=set[int])
     """The watches that show it; label selectors may show a kind in several parts."""
     subject: str = ""
     """Its subject on the bus; empty while its root is not known."""
@@ -58,7 +59,7 @@ class Relay:
         self._outbox = outbox
         self._end_session = end_session
         self._owners = OwnerGraph()
-        self._objects: dict[Ref, _Object] = {}
+        self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
         self._uncertain: dict[Ref, State | Quarantined] = {}
         """Objects with a root that may still change, or that nothing reads below their root, with what to publish when it changes."""
         self._moving: dict[Ref, dict[Ref, None]] = {}
@@ -82,14 +83,11 @@ class Relay:
             return
         ref = Ref(kind, meta.namespace, meta.name)
         version = meta.version
-        known = self._objects.get(ref)
-        if known is not None and known.uid == meta.uid and known.version >= version > 0:
-            known.sources.add(source)
-            return
-        if known is None:
-            known = self._objects[ref] = _Object(uid=meta.uid, version=version, sources={source})
-        known.uid, known.version = meta.uid, version
+        known = self._objects[ref]
         known.sources.add(source)
+        if known.uid == meta.uid and known.version >= version > 0:
+            return
+        known.uid, known.version = meta.uid, version
         below = self._owners.add(ref, addressing.parent_of(kind, meta))
         message = _message(resource, meta, raw, why)
         misplaced = [child for child in below if self._is_misplaced(child)]

@@ -10,7 +10,7 @@ one stream would take each other's objects for their own, so the watcher of the 
 decide. An installation that could not be learnt is empty, and so is that of an older watcher: then nothing is refused.
 """
 
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     watcher of an earlier release does not publish has the default that is right for it.
     """
 
+    kind: ClassVar[str] = "Synced"
     epoch: str
     version: int
     partitions: int = 64

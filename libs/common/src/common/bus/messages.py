@@ -19,7 +19,7 @@ The wire form is a golden file per message in `tests/golden/messages`; readers i
 import zlib
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -39,7 +39,7 @@ QUARANTINED_KIND: Final = "Raybus-Quarantined"
 TTL: Final = "Nats-TTL"
 TRACE: Final = "traceparent"
 
-SYNCED: Final = "Synced"
+SYNCED: Final = Synced.kind
 QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
 """Bytes; below, compression costs more than it saves."""
@@ -75,6 +75,7 @@ class Gone(About, frozen=True, kw_only=True):
 class Quarantined(About, frozen=True, kw_only=True):
     """An object exists, and its state cannot be published; `body` holds the metadata by which it is found, `why` the reason."""
 
+    form: ClassVar[str] = QUARANTINED
     uid: str
     body: bytes
     why: str
@@ -116,7 +117,7 @@ def encode(message: Message) -> Wire:
             moved = "deleted" if to is None else f"moved {to.partition} {to.tree}"
             headers = {KIND: kind, VERSION: version, GONE: moved, TTL: TOMBSTONE_TTL, TRACE: trace}
         case Quarantined(kind=kind, version=version, uid=uid, body=body, why=why):
-            headers = {KIND: QUARANTINED, QUARANTINED_KIND: kind, VERSION: version, UID: uid, FORM: QUARANTINED}
+            headers = {KIND: QUARANTINED, QUARANTINED_KIND: kind, VERSION: version, UID: uid, FORM: message.form}
             headers[TRACE] = trace
             payload = msgspec.json.encode(Withheld(why, msgspec.Raw(body)))
     return Wire(headers=headers, payload=payload)

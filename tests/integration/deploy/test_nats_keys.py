@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from common import errors
 from common.bus import nkeys, streams
-from common.bus.access import MadeKey, Registration
+from common.bus.access import Registration
 from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, SECRET
@@ -168,15 +168,15 @@ async def test_to_remove_an_entry_ends_the_access(
         namespace=NAMESPACE,
         identity="alice",
     )
-    registration = Registration(settings)
     announced: list[str] = []
 
-    async def once(public_key: str) -> str:
-        if not announced:
-            announced.append(await registration.announce(public_key))
-        return announced[0]
+    class Once(Registration):
+        async def announce(self) -> str:
+            if not announced:
+                announced.append(await super().announce())
+            return announced[0]
 
-    async with connect(settings, MadeKey(settings, once, registration.close)) as bus:
+    async with connect(settings, Once(settings)) as bus:
         await eventually(lambda: bus.problem is None, within=30.0, what="the connection of the subscriber")
         await register(kube, "subscriber", "alice", None)
         await eventually(lambda: "Violation" in (bus.problem or ""), within=30.0, what="the end of the access")

@@ -105,14 +105,12 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 def _with_keys(accounts: Sequence[Account], place: Place) -> tuple[list[Account], dict[str, str]]:
     """Give each account a key of this process; return the public keys by user as well."""
 
-    async def authority(_public_key: str) -> str:
-        """Return the authority of our own server; the keeper itself writes our keys into its configuration."""
-        return (place.beside.folder / "ca.crt").read_text()
+    class Own(MadeKey):
+        async def announce(self) -> str:
+            """Return the authority of our own server; the keeper itself writes our keys into its configuration."""
+            return (place.beside.folder / "ca.crt").read_text()
 
-    async def nothing() -> None:
-        return
-
-    keys = [MadeKey(each.settings, authority, nothing) for each in accounts]
+    keys = [Own(each.settings) for each in accounts]
     with_keys = [msgspec.structs.replace(each, keys=key) for each, key in zip(accounts, keys, strict=True)]
     return with_keys, {each.settings.service: key.public for each, key in zip(accounts, keys, strict=True)}
 

@@ -11,7 +11,7 @@ import msgspec
 
 from common import errors
 from common.bus import nkeys
-from common.bus.access import FileKeys, Keys, MadeKey, Registration
+from common.bus.access import FileKeys, Keys, Registration
 from common.bus.nats import Bus
 from common.clock import SystemClock
 from common.observability import health
@@ -60,8 +60,7 @@ def _user(settings: Settings, name: str, credentials: Path | None) -> tuple[Sett
     """Return the NATS user of a named subscriber, and its key."""
     user = msgspec.structs.replace(settings, service=f"subscriber-{name}")
     if settings.nats_register_key:
-        registration = Registration(settings, named_subscriber=name)
-        keys = MadeKey(user, registration.announce, registration.close)
+        keys = Registration(settings, named_subscriber=name)
         keys.refused = (
             f"the server does not know {keys.public} for user {user.service} yet: name {name} in NATS_SUBSCRIBERS; `keeper`"
             f" reads keys from ConfigMap {nkeys.KEYS_PREFIX}{nkeys.NAMED}"

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from common import errors
-from common.bus import nkeys
 from common.bus.access import Registration
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import Resource
@@ -17,7 +16,6 @@ from nats_admin import certificates
 
 CERTIFICATE = certificates.new_authority(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
 SETTINGS = Settings(service="watcher", namespace="raybus", identity="watcher-0", kubeconfig=Path("none"))
-KEY = nkeys.public_key(nkeys.new_seed())
 
 
 class Maps:
@@ -49,19 +47,20 @@ async def test_a_key_is_registered_once_and_again_when_its_entry_was_removed() -
     maps.data["nats-servers"]["nats-0"] = CERTIFICATE
     registration = Registration(SETTINGS, maps.connect)
     for _ in range(3):
-        assert await registration.announce(KEY) == CERTIFICATE
-    assert (maps.data["nats-keys-watcher"], maps.patches) == ({"watcher-0": KEY}, 1)
+        assert await registration.announce() == CERTIFICATE
+    assert (maps.data["nats-keys-watcher"], maps.patches) == ({"watcher-0": registration.public}, 1)
 
     del maps.data["nats-keys-watcher"]["watcher-0"]
-    await registration.announce(KEY)
-    assert maps.data["nats-keys-watcher"] == {"watcher-0": KEY}
+    await registration.announce()
+    assert maps.data["nats-keys-watcher"] == {"watcher-0": registration.public}
 
 
 async def test_a_named_subscriber_registers_among_all_of_them_under_its_name() -> None:
     maps = Maps()
     maps.data |= {"nats-servers": {"nats-0": CERTIFICATE}, "nats-keys-named-subscribers": {}}
-    await Registration(SETTINGS, maps.connect, named_subscriber="slack").announce(KEY)
-    assert maps.data["nats-keys-named-subscribers"] == {"slack.watcher-0": KEY}
+    registration = Registration(SETTINGS, maps.connect, named_subscriber="slack")
+    await registration.announce()
+    assert maps.data["nats-keys-named-subscribers"] == {"slack.watcher-0": registration.public}
 
 
 async def test_what_was_learned_is_used_while_the_api_server_is_away() -> None:
@@ -70,20 +69,20 @@ async def test_what_was_learned_is_used_while_the_api_server_is_away() -> None:
     registration = Registration(SETTINGS, maps.connect)
     maps.is_away = True
     with pytest.raises(errors.Unavailable, match="the key for NATS cannot be registered"):
-        await registration.announce(KEY)
+        await registration.announce()
     maps.is_away = False
-    await registration.announce(KEY)
+    await registration.announce()
     maps.is_away = True
-    assert await registration.announce(KEY) == CERTIFICATE
+    assert await registration.announce() == CERTIFICATE
 
 
 async def test_a_server_that_has_not_registered_yet_is_waited_for() -> None:
     with pytest.raises(errors.Unavailable, match="no NATS server has registered its certificate"):
-        await Registration(SETTINGS, Maps().connect).announce(KEY)
+        await Registration(SETTINGS, Maps().connect).announce()
 
 
 async def test_a_missing_configmap_is_named() -> None:
     maps = Maps()
     del maps.data["nats-keys-watcher"]
     with pytest.raises(errors.NotFound, match="namespace raybus has no ConfigMap nats-keys-watcher"):
-        await Registration(SETTINGS, maps.connect).announce(KEY)
+        await Registration(SETTINGS, maps.connect).announce()

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import typer
 
 from common import errors
-from common.bus.access import Keys, MadeKey, Registration
+from common.bus.access import Keys, Registration
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings
@@ -168,11 +168,10 @@ async def key(place: Where, namespace: str, forwarding: Forwarding) -> AsyncGene
     )
     client = partial(KubeClient.connect, kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
     registration = Registration(settings, client)
-    made = MadeKey(settings, registration.announce, registration.close)
     try:
         if old := [name for name in await registration.entries() if _is_left_behind(name, now)]:
             await registration.withdraw(*old)
-        yield settings, made
+        yield settings, registration
     finally:
         with contextlib.suppress(errors.RaybusError):
             await registration.withdraw()

@@ -97,14 +97,9 @@ class FileKeys:
 
 
 class MadeKey:
-    """A key that this process makes at its start and keeps in memory.
+    """A key that this process makes at its start and keeps in memory."""
 
-    `announce` is given the public key before each connection, has the servers learn it, and returns their certificates.
-    """
-
-    def __init__(
-        self, settings: Settings, announce: Callable[[str], Awaitable[str]], close: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._seed = nkeys.new_seed()
         self.public = nkeys.public_key(self._seed)
         self.refused = (
@@ -112,25 +107,27 @@ class MadeKey:
             f" registered keys into its configuration (ConfigMap nats-keys-{settings.service})"
         )
         self._urls = itertools.cycle(settings.nats_url.split(","))
-        self._announce = announce
-        self._close = close
 
     def check(self) -> None:
         pass
 
     async def next(self) -> Access:
-        authorities = await self._announce(self.public)
+        authorities = await self.announce()
         return Access(url=next(self._urls), seed=self._seed, tls=ssl.create_default_context(cadata=authorities))
 
+    async def announce(self) -> str:
+        """Have the servers learn the public key before a connection; return their certificates, PEM."""
+        raise NotImplementedError
+
     async def close(self) -> None:
-        await self._close()
+        pass
 
 
 Keys = FileKeys | MadeKey
 
 
-class Registration:
-    """The entry of one process, and the certificates of the servers.
+class Registration(MadeKey):
+    """A key with an entry in a ConfigMap, where the servers have their certificates as well.
 
     A named subscriber registers under its name, among the keys of all of them; any other user in the ConfigMap of its own.
     """
@@ -142,6 +139,7 @@ class Registration:
         *,
         named_subscriber: str | None = None,
     ) -> None:
+        super().__init__(settings)
         agent = f"raybus-{settings.service}"
         self._connect = connect or partial(KubeClient.connect, kubeconfig=settings.kubeconfig, user_agent=agent)
         self._namespace = settings.namespace
@@ -150,15 +148,15 @@ class Registration:
         self._kube: KubeClient | None = None
         self._trusted = ""
 
-    async def announce(self, public_key: str) -> str:
-        """Register a key if it is not registered; return the certificates of the servers, PEM.
+    async def announce(self) -> str:
+        """Register the key if it is not registered.
 
         Without an answer of the API server a connection is tried with what was learned before, so NATS stays usable.
         """
         try:
             async with asyncio.timeout(API_SECONDS):
-                if (await self._read(self._name)).get(self._entry) != public_key:
-                    await self._patch({self._entry: public_key})
+                if (await self._read(self._name)).get(self._entry) != self.public:
+                    await self._patch({self._entry: self.public})
                     log.info("the public key for NATS is registered", config_map=self._name, entry=self._entry)
                 servers = await self._read(nkeys.SERVERS)
         except errors.NotFound:
@@ -211,10 +209,7 @@ class Registration:
 
 def keys_of(settings: Settings) -> Keys:
     """Return the keys that the settings define for a user."""
-    if not settings.nats_register_key:
-        return FileKeys(settings)
-    registration = Registration(settings)
-    return MadeKey(settings, registration.announce, registration.close)
+    return Registration(settings) if settings.nats_register_key else FileKeys(settings)
 
 
 def is_refusal(problem: BaseException) -> bool:

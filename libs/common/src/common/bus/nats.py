@@ -122,7 +122,6 @@ class Bus:
             await _end_of(session)
             self._note(self._last_error or ConnectionError("the connection was lost"))
         finally:
-            session.end(LOST)
             self._session = None
             metrics.BUS_CONNECTED.set(0)
             await session.close(LOST)

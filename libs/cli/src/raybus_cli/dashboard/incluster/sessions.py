@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from common import errors
-from common.bus.access import MadeKey, Registration
+from common.bus.access import Registration
 from common.clock import steady
 from common.kube.client import KubeClient
 from common.settings import Settings
@@ -160,8 +160,7 @@ def way(nats: str | None, credentials: Path | None, environ: Mapping[str, str], 
         return Way(connection.settings(nats, credentials))
     settings = Settings.from_environment(connection.USER, environ)
     connect = partial(KubeClient.connect, kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
-    registration = Registration(settings, connect)
-    return Way(settings, FORWARD_SECONDS, MadeKey(settings, registration.announce, registration.close))
+    return Way(settings, FORWARD_SECONDS, Registration(settings, connect))
 
 
 def listener(found: Way, sessions: Sessions) -> Listener:

@@ -11,8 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from common.bus import streams
-from common.bus.nats import Bus, StreamInfo, connect
+from common.bus.nats import Bus, connect
 from common.bus.session import status_of
+from common.bus.streams import StreamInfo
 from common.settings import Settings
 from localcluster import processes
 from nats_admin.monitor import Monitor

@@ -89,7 +89,7 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
 
         for name in ("old", "changed", "deleted"):
             last = await store(name, a_pod(name, "1"), 0)
-        begin = (await stream.identity()).last_sequence
+        begin = (await stream.identity()).state.last_seq
         assert begin == last
         assert await stream.since(begin + 1) == {}
         again = await store("changed", a_pod("changed", "2"), last - 1)

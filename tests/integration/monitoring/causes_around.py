@@ -7,7 +7,8 @@ from typing import Final
 
 from chaos.schedule import WATCHER
 from common.bus import streams, subjects
-from common.bus.nats import StreamInfo, connect
+from common.bus.nats import connect
+from common.bus.streams import StreamInfo
 from common.clock import SystemClock
 from common.kube.client import Patch
 from common.kube.resources import LEASE

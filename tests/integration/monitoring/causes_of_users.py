@@ -6,7 +6,8 @@ from typing import Final
 
 from bench.rig import BACKGROUND
 from common.bus import streams, subjects
-from common.bus.nats import StreamInfo, connect
+from common.bus.nats import connect
+from common.bus.streams import StreamInfo
 from common.kube.resources import RAY_CLUSTER
 from integration.monitoring import objects
 from integration.monitoring.cause import AlarmSetup, Cause

@@ -7,7 +7,8 @@ from common import errors
 from common.bus import messages, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
-from watcher.ports import Entry, StreamIdentity
+from common.bus.streams import StreamInfo, StreamState
+from watcher.ports import Entry
 
 
 class FakeStateStream:
@@ -34,8 +35,8 @@ class FakeStateStream:
     async def until_lost(self) -> str:
         return await asyncio.get_running_loop().create_future()
 
-    async def identity(self) -> StreamIdentity:
-        return StreamIdentity(created=self.created, last_sequence=self._sequence)
+    async def identity(self) -> StreamInfo:
+        return StreamInfo(created=self.created, state=StreamState(last_seq=self._sequence))
 
     async def load(self) -> dict[str, Entry]:
         return {subject: entry for subject, entry in self.entries.items() if not entry.is_gone}

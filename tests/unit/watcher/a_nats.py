@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from common import errors
+from common.bus.streams import StreamInfo, StreamState
 from watcher.adapters.lease import Reach
-from watcher.ports import StreamIdentity
 
 
 class Nats:
@@ -18,12 +18,12 @@ class Nats:
         self.is_there = True
         self.reconnects: list[str] = []
 
-    async def identity(self) -> StreamIdentity:
+    async def identity(self) -> StreamInfo:
         problem = self.stream
         if problem is not None:
             await asyncio.sleep(2.0 if isinstance(problem, errors.Unavailable) else 0.0)
             raise problem
-        return StreamIdentity(created="once", last_sequence=1)
+        return StreamInfo(created="once", state=StreamState(last_seq=1))
 
     async def is_in_reach(self) -> bool:
         await asyncio.sleep(0.0 if self.is_there else 2.0)

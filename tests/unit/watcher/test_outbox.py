@@ -459,7 +459,7 @@ async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
     stream = FakeStateStream()
     if held is not None:
         stream.put(SUBJECT, held, 1)
-    begin = (await stream.identity()).last_sequence
+    begin = (await stream.identity()).state.last_seq
     async with working(stream, is_open=False) as (outbox, _):
         outbox.put(SUBJECT, put, wait=5.0)
         await asyncio.sleep(0.05)

@@ -15,9 +15,10 @@ import structlog
 from common import errors
 from common.bus import streams, subjects
 from common.bus.access import Keys
-from common.bus.nats import Bus, StreamInfo
+from common.bus.nats import Bus
 from common.bus.nats import connect as connected
 from common.bus.session import Incoming, Session
+from common.bus.streams import StreamInfo
 from common.settings import Settings
 from nats_admin.subscribers import Subscriber
 

@@ -7,6 +7,7 @@ import msgspec
 
 from common.bus.feed import Synced
 from common.bus.messages import Message
+from common.bus.streams import StreamInfo
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,15 +22,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     is_gone: bool = False
 
 
-class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a stream among others of the same name, and its last sequence."""
-
-    created: str
-    last_sequence: int
-    size: int = 0
-    """Bytes that it holds."""
-
-
 class Server(Protocol):
     """NATS as a replica sees it that leads, or would like to.
 
@@ -37,7 +29,7 @@ class Server(Protocol):
     answers, whatever its streams do; `reconnect` has another connection made, perhaps to another server.
     """
 
-    async def identity(self) -> StreamIdentity: ...
+    async def identity(self) -> StreamInfo: ...
     async def is_in_reach(self) -> bool: ...
     async def reconnect(self, why: str) -> None: ...
 
@@ -53,7 +45,7 @@ class Stream(Protocol):
     """
 
     async def until_lost(self) -> str: ...
-    async def identity(self) -> StreamIdentity: ...
+    async def identity(self) -> StreamInfo: ...
     async def load(self) -> dict[str, Entry]: ...
     async def since(self, sequence: int) -> dict[str, Entry]: ...
     async def last(self, subject: str) -> Entry: ...

@@ -18,12 +18,13 @@ import structlog
 from common import errors
 from common.bus import forms, sharding
 from common.bus.feed import Synced
+from common.bus.streams import StreamInfo
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.kube.watch import Target, Timing, Watch
 from watcher import metrics, published
 from watcher.outbox import IN_FLIGHT, Outbox
-from watcher.ports import Stream, StreamIdentity
+from watcher.ports import Stream
 from watcher.relay import Relay, Source
 from watcher.term import Term
 
@@ -49,7 +50,7 @@ CREATED_ANEW: Final = "the state stream was created anew"
 class _Begin(msgspec.Struct, frozen=True):
     """The stream as a session has found it."""
 
-    identity: StreamIdentity
+    identity: StreamInfo
     marker: Synced | None
 
 
@@ -154,7 +155,7 @@ class Sessions:
             await term.begun.wait()
             try:
                 identity, marker = await self._stream.identity(), await self._stream.marker()
-                stored = await self._stream.since(begin.identity.last_sequence + 1)
+                stored = await self._stream.since(begin.identity.state.last_seq + 1)
             except errors.RaybusError as problem:
                 return end_session(str(problem))
             if identity.created != begin.identity.created:
@@ -206,9 +207,9 @@ class Sessions:
                 marked, renewed_at = version, loop.time()
             await asyncio.sleep(CHECK_SECONDS)
 
-    async def _guard(self, identity: StreamIdentity, outbox: Outbox) -> str:
+    async def _guard(self, identity: StreamInfo, outbox: Outbox) -> str:
         """Wait until the stream is another one than at its start, or has lost messages, or has those of another writer; return why."""
-        outbox.last_sequence = max(outbox.last_sequence, identity.last_sequence)
+        outbox.last_sequence = max(outbox.last_sequence, identity.state.last_seq)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             metrics.SYNCED.set(self._problem is None and outbox.problem is None)
@@ -226,12 +227,12 @@ class Sessions:
             except errors.Retryable as problem:
                 log.warning("the stream cannot be asked", why=str(problem))
                 continue
-            metrics.STREAM_BYTES.set(found.size)
+            metrics.STREAM_BYTES.set(found.state.bytes)
             if found.created != identity.created:
                 return CREATED_ANEW
-            if found.last_sequence < newest:
-                return f"the state stream fell back from {newest} to {found.last_sequence}"
-            if found.last_sequence > identity.last_sequence + outbox.stored_count + outbox.in_flight:
+            if found.state.last_seq < newest:
+                return f"the state stream fell back from {newest} to {found.state.last_seq}"
+            if found.state.last_seq > identity.state.last_seq + outbox.stored_count + outbox.in_flight:
                 return "somebody else has written to the state stream: a watcher before us, or of another cluster"
 
 

@@ -23,6 +23,7 @@ from common import errors
 from common.bus import access, refusals
 from common.bus.access import Access, Keys
 from common.bus.session import Incoming, Session, status_of, text_of
+from common.bus.streams import StreamInfo
 from common.clock import SystemClock
 from common.observability import metrics
 from common.settings import Settings
@@ -45,22 +46,6 @@ NOT_ALLOWED: Final = re.compile('permissions violation for publish to "([^"]+)"'
 class _PubAck(msgspec.Struct, frozen=True):
     stream: str
     seq: int
-
-
-class StreamState(msgspec.Struct, frozen=True):
-    """The content of a stream."""
-
-    messages: int = 0
-    last_seq: int = 0
-    bytes: int = 0
-
-
-class StreamInfo(msgspec.Struct, frozen=True):
-    """A stream as the server describes it; a recreated one has another `created` and `state.last_seq`."""
-
-    created: str
-    state: StreamState
-    config: dict[str, object] = {}
 
 
 class Stored(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The required configuration of the streams, and the differences of one that exists: pure; `provision` applies it.
+"""The required configuration of the streams, and what one that exists is and differs in: pure; `provision` applies it.
 
 RAY_STATE holds the last message of every subject; it can be lost, the watcher fills it again. RAY_EVENTS is history: its
 messages leave by age, size or number alone; no user can delete or purge them. RAY_EVENTS in the account of external subscribers is a mirror.
@@ -6,6 +6,8 @@ messages leave by age, size or number alone; no user can delete or purge them. R
 
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from common.bus import subjects
 
@@ -27,6 +29,22 @@ MIRROR_API: Final = "JS.ray"
 """Prefix under which the external subscribers' account reaches our JetStream API, for the mirror alone."""
 MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects that events cross the border on."""
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a stream."""
+
+    messages: int = 0
+    last_seq: int = 0
+    bytes: int = 0
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as the server describes it; a recreated one has another `created` and `state.last_seq`."""
+
+    created: str
+    state: StreamState
+    config: Config = {}
 
 
 def state(*, replicas: int = 1) -> Config:

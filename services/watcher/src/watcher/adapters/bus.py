@@ -11,8 +11,9 @@ from common.bus.consumer import LAST_OF_EACH, Begin, Source, consume, from_seque
 from common.bus.feed import Synced
 from common.bus.messages import Message
 from common.bus.nats import Bus, Stored
+from common.bus.streams import StreamInfo
 from common.kube.installation import Installation
-from watcher.ports import Entry, StreamIdentity
+from watcher.ports import Entry
 
 
 class NatsStream:
@@ -38,14 +39,14 @@ class NatsStream:
         with contextlib.suppress(errors.Unavailable):  # there is none, and another one is on its way
             await self._bus.current.close(why)
 
-    async def identity(self) -> StreamIdentity:
+    async def identity(self) -> StreamInfo:
         info = await self._bus.stream(subjects.STATE_STREAM)
         if wrong := streams.unusable(info.config):
             raise errors.InvalidSpec(
                 f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m nats_admin.provision streams` changes it, or "
                 "delete it: it is made anew and filled again"
             )
-        return StreamIdentity(created=info.created, last_sequence=info.state.last_seq, size=info.state.bytes)
+        return info
 
     async def load(self) -> dict[str, Entry]:
         """Return what every subject holds, read from headers alone; `Unavailable` for a stream that this watcher must not write to."""

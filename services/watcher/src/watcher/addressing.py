@@ -80,9 +80,7 @@ class OwnerGraph:
             if self._children.get(gone):
                 self._removed.add(gone)
                 return
-            parent = self._parents.get(gone)
-            self._unlink(gone)
-            self._parents.pop(gone, None)
+            parent = self._unlink(gone)
             self._removed.discard(gone)
             gone = parent if parent in self._removed else None
 
@@ -94,10 +92,12 @@ class OwnerGraph:
             ref = parent
         return Address(ref, ref in self._parents or ref.kind == RAY_SERVICE)
 
-    def _unlink(self, ref: Ref) -> None:
-        parent = self._parents.get(ref)
-        siblings = self._children.get(parent) if parent is not None else None
-        if parent is not None and siblings is not None:
-            siblings.pop(ref, None)
+    def _unlink(self, ref: Ref) -> Ref | None:
+        """Forget the parent of an object, and return it."""
+        parent = self._parents.pop(ref, None)
+        if parent is not None:
+            siblings = self._children[parent]
+            del siblings[ref]
             if not siblings:
                 del self._children[parent]
+        return parent

@@ -60,13 +60,12 @@ class Preparation(StrEnum):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The watcher that is to follow a leader which leaves."""
+    """The watcher that is to follow a leader which leaves; as text the annotation's value."""
 
     identity: str
     progress: Preparation
 
     def __str__(self) -> str:
-        """Return the annotation's value."""
         return annotation_of(self.identity, self.progress)
 
 

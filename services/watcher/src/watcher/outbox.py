@@ -302,16 +302,10 @@ def _instead_of(subject: str, message: Message, problem: Exception) -> Message |
     return published.quarantined_state(message, f"its state cannot be published: {str(problem) or repr(problem)}")
 
 
-def _entry(sequence: int, message: Message) -> Entry:
-    match message:
-        case State() | Quarantined():
-            return Entry(
-                sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
-            )
-        case Gone():
-            return Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
-        case Synced():
-            return Entry(sequence=sequence)
+def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:
+    if isinstance(message, Synced):
+        return Entry(sequence=sequence)
+    return Entry(sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid)
 
 
 def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:

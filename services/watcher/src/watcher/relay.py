@@ -56,7 +56,7 @@ class Relay:
     """One session's view of the API server, turned into puts."""
 
     def __init__(self, outbox: Outbox, end_session: Callable[[str], None]) -> None:
-        self._outbox = outbox
+        self.outbox = outbox
         self._end_session = end_session
         self._owners = OwnerGraph()
         self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
@@ -98,7 +98,7 @@ class Relay:
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
         wait = 0.0 if self._is_listing else published.seconds_to_wait(message, meta)
         for subject, put in self._placed(itertools.chain([] if is_held_back else [(ref, message)], uncertain)):
-            self._outbox.put(subject, put, received=received, wait=wait if put is message else 0.0)
+            self.outbox.put(subject, put, received=received, wait=wait if put is message else 0.0)
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
@@ -132,21 +132,21 @@ class Relay:
         """Publish what waited for a parent, and tombstones for what the stream holds and the API server does not."""
         self._is_listing = False
         for subject, put in self._placed(list(self._uncertain.items())):
-            self._outbox.put(subject, put)
+            self.outbox.put(subject, put)
         # An object that is held back is at its place in a moment, and must not be declared deleted.
         read = (
             (ref, known) for ref, known in self._objects.items() if published.is_read(ref.kind, self._place_of(ref))
         )
         wanted = {ref: known.subject or self._at(ref) for ref, known in read}
         subjects_wanted = set(wanted.values())
-        for subject, kind in self._outbox.stored().items():
+        for subject, kind in self.outbox.stored().items():
             where = subjects.parse_state(subject)
             if where is None or subject in subjects_wanted or kind not in forms.FORMS:
                 continue  # a kind of another build is left to that build's watcher
             ref = Ref(kind, where.namespace, where.name)
             target = subjects.parse_state(wanted.get(ref, ""))
             moved_to = target.place if target is not None else None
-            self._outbox.put(subject, _gone(ref, str(self.version), moved_to=moved_to))
+            self.outbox.put(subject, _gone(ref, str(self.version), moved_to=moved_to))
 
     @property
     def version(self) -> int:
@@ -156,7 +156,7 @@ class Relay:
     def mark(self, marker: Synced) -> None:
         """Publish a marker in every partition: it is complete up to a list's version."""
         for partition in range(sharding.PARTITIONS):
-            self._outbox.put(subjects.synced(partition), marker)
+            self.outbox.put(subjects.synced(partition), marker)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -196,7 +196,7 @@ class Relay:
         """Take an object from the stream until all below it has moved, so that no reconcile has it without what belongs to it."""
         if known.subject:
             old, known.subject = known.subject, ""
-            self._outbox.put(old, _gone(ref, message.version, moved_to=self._place_of(ref)))
+            self.outbox.put(old, _gone(ref, message.version, moved_to=self._place_of(ref)))
         self._held_back[ref] = message
         self._moving.setdefault(ref, {}).update(dict.fromkeys(below))
         self._move_asked.set()
@@ -217,13 +217,13 @@ class Relay:
             async with asyncio.TaskGroup() as group:
                 for ref in some:
                     group.create_task(self._move(ref))
-            while len(self._outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (what changes meanwhile does not wait behind them)
+            while len(self.outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (what changes meanwhile does not wait behind them)
                 await asyncio.sleep(PAUSE_SECONDS)
             message = self._held_back.get(tree)
             if tree not in self._moving and message is not None:
                 del self._held_back[tree]
                 for subject, put in self._placed([(tree, message)]):
-                    self._outbox.put(subject, put)
+                    self.outbox.put(subject, put)
 
     async def _move(self, ref: Ref) -> None:
         """Publish an object where it belongs, with the message that the stream holds of it."""
@@ -232,13 +232,13 @@ class Relay:
             if known is None or not self._is_misplaced(ref):
                 return
             try:
-                message = await self._outbox.newest(known.subject)
+                message = await self.outbox.newest(known.subject)
             except errors.Retryable:
                 message = None
             if isinstance(message, State | Quarantined) and version_number(message.version) == known.version:
                 if self._objects.get(ref) is known and self._is_misplaced(ref):
                     for subject, put in self._placed([(ref, message)]):
-                        self._outbox.put(subject, put)
+                        self.outbox.put(subject, put)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
         self._end_session(
@@ -257,7 +257,7 @@ class Relay:
         self._held_back.pop(ref, None)
         self._owners.remove(ref)
         if known.subject:
-            self._outbox.put(known.subject, _gone(ref, str(version)))
+            self.outbox.put(known.subject, _gone(ref, str(version)))
         metrics.OBJECTS.set(len(self._objects))
 
 

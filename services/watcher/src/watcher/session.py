@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
-import msgspec
 import structlog
 
 from common import errors
@@ -45,13 +44,6 @@ FIRST_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 180.0
 """A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
 CREATED_ANEW: Final = "the state stream was created anew"
-
-
-class _Begin(msgspec.Struct, frozen=True):
-    """The stream as a session has found it."""
-
-    identity: StreamInfo
-    marker: Synced | None
 
 
 class Sessions:
@@ -119,7 +111,7 @@ class Sessions:
                 over.set_result(why)
 
         term.prepared.clear()
-        begin = _Begin(identity=await self._stream.identity(), marker=await self._stream.marker())
+        identity, marker = await self._stream.identity(), await self._stream.marker()
         held, is_open = await self._stream.load(), term.begun.is_set()
         outbox = self._outbox = Outbox(self._stream, held, end_session, is_open=is_open)
         relay = Relay(outbox, end_session)
@@ -131,7 +123,7 @@ class Sessions:
             first = [watch for watch in self._watches if watch.target.resource in FIRST]
             tasks = [group.create_task(run_in_turn(watch, first)) for watch in self._watches]
             tasks.append(group.create_task(self._list(term)))
-            tasks.append(group.create_task(self._publish(term, relay, outbox, begin, end_session)))
+            tasks.append(group.create_task(self._publish(term, relay, identity, marker, end_session)))
             tasks.append(group.create_task(_end_with(self._stream.until_lost, end_session)))
             why = await over
             for task in tasks:
@@ -146,19 +138,18 @@ class Sessions:
         term.prepared.set()
 
     async def _publish(
-        self, term: Term, relay: Relay, outbox: Outbox, begin: _Begin, end_session: Callable[[str], None]
+        self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None, end_session: Callable[[str], None]
     ) -> None:
-        """Publish once the term has begun."""
-        epoch: str | None = None
-        identity, before = begin.identity, begin.marker
+        """Publish once the term has begun, into the stream that the session has begun with and its last marker."""
+        identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:
             await term.begun.wait()
             try:
                 identity, marker = await self._stream.identity(), await self._stream.marker()
-                stored = await self._stream.since(begin.identity.state.last_seq + 1)
+                stored = await self._stream.since(begun.state.last_seq + 1)
             except errors.RaybusError as problem:
                 return end_session(str(problem))
-            if identity.created != begin.identity.created:
+            if identity.created != begun.created:
                 return end_session(CREATED_ANEW)
             outbox.open(stored)
             if term.is_handed_over and (epoch := epoch_to_keep(marker, relay.version)) is not None:
@@ -168,12 +159,10 @@ class Sessions:
                 group.create_task(outbox.work())
             group.create_task(relay.move())
             group.create_task(_end_with(partial(self._guard, identity, outbox), end_session))
-            await self._complete(term, relay, outbox, before, epoch)
+            await self._complete(term, relay, before, epoch)
         return None
 
-    async def _complete(
-        self, term: Term, relay: Relay, outbox: Outbox, before: Synced | None, kept: str | None
-    ) -> NoReturn:
+    async def _complete(self, term: Term, relay: Relay, before: Synced | None, kept: str | None) -> NoReturn:
         """Wait for all lists and for the difference to be published, then mark it; again for each newer list, and every `RENEW_SECONDS`."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -185,8 +174,8 @@ class Sessions:
             version = relay.version
             is_due = loop.time() >= renewed_at + RENEW_SECONDS and not any(watch.problem for watch in self._watches)
             if version > marked or is_due:
-                self._problem = f"{len(outbox)} objects are not published yet" if not marked else None
-                await outbox.flush()
+                self._problem = f"{len(relay.outbox)} objects are not published yet" if not marked else None
+                await relay.outbox.flush()
                 relay.mark(
                     Synced(
                         epoch=epoch,
@@ -197,7 +186,7 @@ class Sessions:
                         forms=forms.published(),
                     )
                 )
-                await outbox.flush()
+                await relay.outbox.flush()
                 if not marked:
                     self._problem = None
                     metrics.SYNCED.set(1)

@@ -124,7 +124,7 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         for reference in body["metadata"]["ownerReferences"]:
             del reference["controller"], reference["blockOwnerDeletion"]
         report = events.POD_GROUP_FAILED.failing(cluster, problem="failed to create PodGroup")
-        return (Child(PLUGINS_POD_GROUP, own, body, report),)
+        return (Child(resource=PLUGINS_POD_GROUP, body=body, events=report),)
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Name the PodGroup of a gang, too."""
@@ -145,10 +145,10 @@ class Volcano(BatchScheduler, frozen=True):
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         if traits.creator_kind(cluster) == "RayJob":
             return ()
-        own, wanted = volcano_name(cluster), _numbers(cluster)
-        problem = f"Failed creating pod group {cluster.metadata.namespace}/{own}"
+        problem = f"Failed creating pod group {cluster.metadata.namespace}/{volcano_name(cluster)}"
         report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
-        return (Child(VOLCANO_POD_GROUP, own, build_volcano_group(cluster), report, wanted=wanted),)
+        body, wanted = build_volcano_group(cluster), _numbers(cluster)
+        return (Child(resource=VOLCANO_POD_GROUP, body=body, events=report, wanted=wanted),)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Make the PodGroup, or bring its two numbers up to date."""
@@ -235,7 +235,8 @@ class WorkloadAware(BatchScheduler, frozen=True):
             problem = f"failed to create {resource.kind} {cluster.metadata.namespace}/{own}"
             report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
             body = owner.child(cluster, resource, name=own, spec=spec)
-            found.append(Child(resource, own, body, report, IfExists.NEED_OWN, wanted))
+            need = IfExists.NEED_OWN
+            found.append(Child(resource=resource, body=body, events=report, if_exists=need, wanted=wanted))
         return tuple(found)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:

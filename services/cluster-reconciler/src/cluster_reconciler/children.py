@@ -34,7 +34,7 @@ from common.kube.resources import NETWORK_POLICY, Resource
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
 from common.ray import cluster_traits as traits
 from common.ray import service_ports
-from common.runtime.actions import Action, Annotate, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
+from common.runtime.actions import Action, Annotate, Create, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
 """Kinds of which an object of another owner blocks the plan; of the others any object of the name is as good."""
@@ -52,18 +52,18 @@ def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Ch
     if graceful_drain.is_on(cluster, config):
         module = graceful_drain.config_map(cluster)
         report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
-        yield Child(kinds.CONFIG_MAP, module["metadata"]["name"], module, report, IfExists.NEED_OWN)
+        yield Child(resource=kinds.CONFIG_MAP, body=module, events=report, if_exists=IfExists.NEED_OWN)
     if (secret := auth.secret(cluster, token=token)) is not None:
-        yield Child(kinds.SECRET, secret["metadata"]["name"], secret)
+        yield Child(resource=kinds.SECRET, body=secret)
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
         yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster))
 
 
 def _child(cluster: RayCluster, resource: Resource, body: Body) -> Child:
-    name = body["metadata"]["name"]
+    report = events.CREATED[resource].about(cluster, body["metadata"]["name"])
     if_exists = IfExists.NEED_OWN if resource in _NEED_OWN else IfExists.ACCEPT
-    wanted = body if resource in _COMPARED else {}
-    return Child(resource, name, body, events.CREATED[resource].about(cluster, name), if_exists, wanted)
+    wanted = body if resource in _COMPARED else None
+    return Child(resource=resource, body=body, events=report, if_exists=if_exists, wanted=wanted)
 
 
 def create(observed: Observed) -> Continue | ClusterPlan:
@@ -71,13 +71,12 @@ def create(observed: Observed) -> Continue | ClusterPlan:
 
     A pod that relied on what a deleted cluster of the same name left behind would be refused.
     """
-    cluster, listed = observed.cluster, observed.network_policies
     actions = (
         *step(*_identity(observed)),
         *step(*_for_pods(observed), *_services(observed)),
         *step(*_volume_claim(observed)),
         *step(*_ingress_or_route(observed), is_side=True),
-        *step(*(() if listed is None else policies(cluster, listed)), is_side=True),
+        *(() if observed.network_policies is None else policies(observed, observed.network_policies)),
         *(() if observed.budgets is None else budgets(observed, observed.budgets)),
     )
     fault = _left_behind(observed) or _ambiguous_head(observed)
@@ -86,7 +85,7 @@ def create(observed: Observed) -> Continue | ClusterPlan:
 
 def _left_behind(observed: Observed) -> str:
     place = observed.cluster.metadata.namespace
-    names = ", ".join(sorted(f"{each.resource.kind} {place}/{each.name}" for each in observed.predecessors))
+    names = ", ".join(sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors))
     return names and f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
 
 
@@ -97,9 +96,10 @@ def _ambiguous_head(observed: Observed) -> str:
     return f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
 
 
-def policies(cluster: RayCluster, listed: tuple[Body, ...]) -> Iterator[Action]:
-    """Yield what is done about NetworkPolicies, given all that carry the cluster's label."""
-    yield from _kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed)
+def policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
+    """Return what is done about NetworkPolicies, given all that carry the cluster's label."""
+    cluster = observed.cluster
+    return step(*_kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed), is_side=True)
 
 
 def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
@@ -131,7 +131,7 @@ def _kept(cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: 
         if name in foreign:
             yield Refuse(event=events.TAKEN[kind].about(cluster, name))
         elif name not in own:
-            yield _child(cluster, kind, body).creation
+            yield _child(cluster, kind, body)
         elif (changed := owner.updated(body, own[name], "labels")) is not None:
             yield Replace(resource=kind, body=changed, events=events.UPDATED[kind].about(cluster, name))
     for name, have in own.items():
@@ -196,13 +196,13 @@ def _services(observed: Observed) -> Iterator[Action]:
         missing.append(services.build_head(cluster, observed.config))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
         missing.append(services.build_headless(cluster))
-    yield from (_child(cluster, kinds.SERVICE, body).creation for body in missing)
+    yield from (_child(cluster, kinds.SERVICE, body) for body in missing)
     is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:
             yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=service_ports.NO_PORT))
         else:
-            yield Child(kinds.SERVICE, body["metadata"]["name"], body).creation
+            yield Create(resource=kinds.SERVICE, body=body, if_exists=IfExists.ACCEPT)
 
 
 def _ingress_or_route(observed: Observed) -> Iterator[Action]:

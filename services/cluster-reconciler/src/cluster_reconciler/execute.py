@@ -16,7 +16,7 @@ import structlog
 from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
 from cluster_reconciler.observe import Memory, Observer, selector
-from cluster_reconciler.observed import Observed
+from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
@@ -73,6 +73,7 @@ class Execution:
         self.handlers: Handlers[Observed] = {
             CreateWorker: self._create_worker,
             Create: self._create,
+            Child: self._create_child,
             Replace: self._replace,
             Delete: self._delete,
             DeleteCollection: self._delete_pods,
@@ -152,8 +153,26 @@ class Execution:
         memory = self._reads.memory_of(observed.cluster)
         if action.resource in pki.KINDS:
             memory.changed_pki(is_leaf_change=False, now=observed.now)
-        is_pod = action.resource is POD
-        return _create_pod(action, memory, writer) if is_pod else _create_child(action, observed, memory, writer)
+        return _create_pod(action, memory, writer) if action.resource is POD else writer.write(action)
+
+    async def _create_child(self, action: Child, observed: Observed, writer: Writer) -> bool:
+        """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
+
+        It judges whether we may grant a Role by a copy of its own, which learns of the Role that we have just made a little later.
+        """
+        memory = self._reads.memory_of(observed.cluster)
+        tries = GRANT_TRIES if action.resource is ROLE_BINDING else 0
+        while True:
+            try:
+                is_new = await writer.write(action)
+                break
+            except (errors.Forbidden, errors.NotFound):
+                if not tries:
+                    raise
+                tries -= 1
+                await asyncio.sleep(GRANT_PAUSE)
+        memory.children[action.place] = action.wanted, observed.now
+        return is_new
 
     def _replace(self, action: Replace, observed: Observed, writer: Writer) -> Awaitable[bool]:
         if action.resource in pki.KINDS:
@@ -197,37 +216,13 @@ async def _create_pod(action: Create, memory: Memory, writer: Writer) -> bool:
         raise errors.Conflict(str(problem)) from problem
 
 
-async def _create_child(action: Create, observed: Observed, memory: Memory, writer: Writer) -> bool:
-    """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
-
-    It judges whether we may grant a Role by a copy of its own, which learns of the Role that we have just made a little later.
-    """
-    tries = GRANT_TRIES if action.resource is ROLE_BINDING else 0
-    while True:
-        try:
-            is_new = await writer.write(action)
-            break
-        except (errors.Forbidden, errors.NotFound):
-            if not tries:
-                raise
-            tries -= 1
-            await asyncio.sleep(GRANT_PAUSE)
-    child = observed.absent.get(action.resource)
-    if child is not None and child.name == action.body["metadata"]["name"]:
-        memory.saw(child, now=observed.now)
-    return is_new
-
-
 def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:
     """Return what the status reports of how a plan went."""
     if plan.refusal is not None:
         return Outcome(failure=plan.refusal, is_clean=False)
-    failures = [
-        (not is_of_pod(each.action), Failure(reason, str(each.error)))
-        for each in executed.failures
-        if (reason := _failure_of(each.action))
-    ]
-    failure = min(failures, key=lambda each: each[0])[1] if failures else None
+    failures = sorted(executed.failures, key=lambda each: not is_of_pod(each.action))
+    reported = (Failure(why, str(each.error)) for each in failures if (why := _failure_of(each.action)))
+    failure = next(reported, None)
     is_partial = plan.is_partial or executed.is_cut
     return Outcome(failure=failure, is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault))
 
@@ -238,7 +233,7 @@ def _failure_of(action: Action) -> str:
         case Refuse(event=event):
             return event.reason
         case Create() | Replace() | Delete() if not is_of_pod(action):
-            verb = {Create: "Create", Replace: "Update", Delete: "Delete"}[type(action)]
+            verb = {Create: "Create", Child: "Create", Replace: "Update", Delete: "Delete"}[type(action)]
             return f"Failed{verb}{action.resource.kind}"
         case _:
             return action.events.condition_reason

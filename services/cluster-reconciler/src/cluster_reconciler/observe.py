@@ -17,7 +17,7 @@ import msgspec
 from cluster_reconciler import batch, children, pki, refusals
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed, Pki
+from cluster_reconciler.observed import Child, Observed, Pki, Place
 from cluster_reconciler.resources import certificates, disruption_budget, owner, services
 from common import errors, labels, names, pod_json
 from common.api.core import Job, Pod, Service
@@ -29,7 +29,7 @@ from common.kube.answers import is_gone
 from common.kube.client import Kube
 from common.kube.resources import NETWORK_POLICY, POD, POD_DISRUPTION_BUDGET, SECRET, Resource, label_selector
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Create
+from common.runtime.actions import Create, Parallel
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 
@@ -37,6 +37,7 @@ TRUSTED_FOR: Final = timedelta(seconds=300)
 """How long a child outside the state stream is taken to be there after we saw it (spec raycluster §5.1)."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
+_ALL_BUDGETS: Final[Place] = (POD_DISRUPTION_BUDGET, "")
 
 
 class Memory(msgspec.Struct):
@@ -56,12 +57,8 @@ class Memory(msgspec.Struct):
     """Seconds from its creation until all its pods ran, where this process has measured it."""
     pki: Pki | None = None
     """What the latest read of the cluster's certificates found."""
-    children: dict[tuple[Resource, str], tuple[Body, datetime]] = {}
+    children: dict[Place, tuple[Body | None, datetime]] = {}
     """What was wanted of each child that was observed, and when; without an entry, the next reconcile reads the child again."""
-
-    def saw(self, child: Child, *, now: datetime) -> None:
-        """Note that a child is there."""
-        self.children[child.resource, child.name] = (child.wanted, now)
 
     def forget(self, kinds: AbstractSet[Resource]) -> None:
         """Forget children of these kinds, which are compared with what they should be at the next read only."""
@@ -74,10 +71,10 @@ class Memory(msgspec.Struct):
             changed_at = now if is_leaf_change else self.pki.changed_at
             self.pki = msgspec.structs.replace(self.pki, read_at=_NEVER, changed_at=changed_at)
 
-    def trusts(self, child: Child, *, now: datetime) -> bool:
+    def trusts(self, place: Place, wanted: Body | None, *, now: datetime) -> bool:
         """Return whether a child was observed lately, with the same wanted content."""
-        known = self.children.get((child.resource, child.name))
-        return known is not None and known[0] == child.wanted and now - known[1] < TRUSTED_FOR
+        known = self.children.get(place)
+        return known is not None and known[0] == wanted and now - known[1] < TRUSTED_FOR
 
 
 class Observer:
@@ -190,45 +187,42 @@ class Observer:
         """Add the children that the state stream does not carry and that were not observed lately."""
         cluster, memory, now = observed.cluster, self.memory_of(observed.cluster), observed.now
         found, absent = dict[Resource, Body](), dict[Resource, Child]()
-        predecessors, token = list[Child](), base64.b64encode(secrets.token_bytes(32)).decode()
+        predecessors, token = list[Place](), base64.b64encode(secrets.token_bytes(32)).decode()
         own = children.looked_up(cluster, self.config, token=token)
         for child in (*own, *batch.scheduler(self.config).looked_up(cluster)):
-            if memory.trusts(child, now=now):
+            resource, name = child.place
+            if memory.trusts(child.place, child.wanted, now=now):
                 continue
             try:
-                answer = await self.kube.get(child.resource, cluster.metadata.namespace, child.name)
+                body: Body = msgspec.json.decode(await self.kube.get(resource, cluster.metadata.namespace, name))
             except errors.NotFound:
-                absent[child.resource] = child
+                absent[resource] = child
                 continue
-            body: Body = msgspec.json.decode(answer)
             if owner.is_predecessors(cluster, body):
-                predecessors.append(child)
+                predecessors.append(child.place)
                 continue
-            memory.saw(child, now=now)
-            found[child.resource] = body
-        listed, waits_for = await self._listed_policies(observed), tuple(predecessors)
+            memory.children[child.place] = child.wanted, now
+            found[resource] = body
         return msgspec.structs.replace(
             observed,
             absent=absent,
             found=found,
-            predecessors=waits_for,
-            network_policies=listed,
+            predecessors=tuple(predecessors),
+            network_policies=await self._listed_policies(observed),
             budgets=await self._listed_budgets(observed),
         )
 
     async def _listed_budgets(self, observed: Observed) -> tuple[Body, ...] | None:
         """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
-        known, place = self.memory_of(observed.cluster).children, (POD_DISRUPTION_BUDGET, "")
+        known = self.memory_of(observed.cluster).children
         # one that lost its mark to a `kubectl replace` is known, too
-        if place not in known and not disruption_budget.may_exist(observed.cluster, self.config):
+        if _ALL_BUDGETS not in known and not disruption_budget.may_exist(observed.cluster, self.config):
             return None
         observed = self.from_state(observed)
         wanted = children.wanted_budgets(observed)
-        listed = await self._listed(
-            Child(*place, wanted=wanted), observed, differs=lambda found: bool(children.budgets(observed, found))
-        )
+        listed = await self._listed(_ALL_BUDGETS, wanted, observed, children.budgets)
         if listed is None and not wanted:
-            known.pop(place, None)
+            known.pop(_ALL_BUDGETS, None)
         return listed
 
     async def _listed_policies(self, observed: Observed) -> tuple[Body, ...] | None:
@@ -236,25 +230,28 @@ class Observer:
 
         A spec without any that never changed had none before.
         """
-        cluster, generation = observed.cluster, observed.cluster.metadata.generation
-        may_exist = cluster.spec.network_policy is not None or generation > 1
+        generation = observed.cluster.metadata.generation
+        may_exist = observed.cluster.spec.network_policy is not None or generation > 1
         if Gate.NETWORK_POLICY not in self.config.gates or not may_exist:
             return None
-        all_of_them = Child(NETWORK_POLICY, "", wanted={"generation": generation})
-        return await self._listed(all_of_them, observed, differs=lambda found: any(children.policies(cluster, found)))
+        return await self._listed((NETWORK_POLICY, ""), {"generation": generation}, observed, children.policies)
 
     async def _listed(
-        self, all_of_them: Child, observed: Observed, *, differs: Callable[[tuple[Body, ...]], bool]
+        self,
+        place: Place,
+        wanted: Body,
+        observed: Observed,
+        plan: Callable[[Observed, tuple[Body, ...]], tuple[Parallel, ...]],
     ) -> tuple[Body, ...] | None:
         """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
         cluster, memory = observed.cluster, self.memory_of(observed.cluster)
-        if memory.trusts(all_of_them, now=observed.now):
+        if memory.trusts(place, wanted, now=observed.now):
             return None
-        body = await self.kube.list(all_of_them.resource, cluster.metadata.namespace, label_selector=selector(cluster))
+        body = await self.kube.list(place[0], cluster.metadata.namespace, label_selector=selector(cluster))
         listed: tuple[Body, ...] = tuple(msgspec.json.decode(body)["items"])
-        if differs(listed):
+        if plan(observed, listed):
             return listed
-        memory.saw(all_of_them, now=observed.now)
+        memory.children[place] = wanted, observed.now
         return None
 
     async def _with_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
@@ -274,7 +271,7 @@ class Observer:
 
     async def _read_pki(self, observed: Observed) -> Pki:
         """Read the Issuers and Certificates, and the Secrets of those that are there."""
-        cluster, found = observed.cluster, dict[tuple[Resource, str], Body]()
+        cluster, found = observed.cluster, dict[Place, Body]()
         result = Pki(objects=found, read_at=observed.now)
         parts = certificates.chain(cluster, self.config)
         for resource, name, of in (
@@ -303,7 +300,7 @@ def selector(cluster: RayCluster) -> str:
 def _with_predecessors(observed: Observed) -> Observed:
     """Add what a deleted cluster of the same name left behind of its certificates."""
     objects = {} if observed.pki is None else observed.pki.objects
-    left = (Child(*place) for place, body in objects.items() if owner.is_predecessors(observed.cluster, body))
+    left = (place for place, body in objects.items() if owner.is_predecessors(observed.cluster, body))
     return msgspec.structs.replace(observed, predecessors=(*observed.predecessors, *left))
 
 

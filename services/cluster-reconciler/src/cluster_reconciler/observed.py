@@ -14,33 +14,32 @@ from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
-from common.runtime.actions import SILENT, ActionEvents, Create, IfExists
+from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Child(msgspec.Struct, frozen=True):
-    """A child outside the state stream: it is looked up at the API server, and created when absent."""
+Place = tuple[Resource, str]
+"""Kind and name of an object in the namespace of the cluster."""
 
-    resource: Resource
-    name: str
-    body: Body = {}
-    events: ActionEvents = SILENT
-    """The Events of its creation."""
+
+class Child(Create, frozen=True, kw_only=True):
+    """The creation of a child outside the state stream, which is looked up at the API server first."""
+
     if_exists: IfExists = IfExists.ACCEPT
-    wanted: Body = {}
+    wanted: Body | None = None
     """The wanted content, of a child that is compared with what it should be."""
 
     @property
-    def creation(self) -> Create:
-        """Return the creation of the child."""
-        return Create(resource=self.resource, body=self.body, events=self.events, if_exists=self.if_exists)
+    def place(self) -> Place:
+        """Return where the child is looked up."""
+        return self.resource, self.body["metadata"]["name"]
 
 
 class Pki(msgspec.Struct, frozen=True, kw_only=True):
     """What the API server holds of a cluster's certificates, and since when they are awaited; no key is in it."""
 
-    objects: dict[tuple[Resource, str], Body] = {}
+    objects: dict[Place, Body] = {}
     """Issuers, Certificates and Secrets by kind and name; the values of a Secret's data are left out."""
     is_served: bool = True
     """Whether the API server knows cert-manager's kinds."""
@@ -74,7 +73,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Children that the latest live read did not find."""
     found: dict[Resource, Body] = {}
     """Children that the latest live read found; one that was observed lately is in neither."""
-    predecessors: tuple[Child, ...] = ()
+    predecessors: tuple[Place, ...] = ()
     """Children that the latest live read found, of a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
@@ -110,9 +109,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the worker pods by name, whatever their group."""
         return {pod.metadata.name: pod for pod in self.workers}
 
-    def creations(self, *resources: Resource) -> list[Create]:
+    def creations(self, *resources: Resource) -> list[Child]:
         """Return the creation of those children of these kinds that are absent."""
-        return [self.absent[each].creation for each in resources if each in self.absent]
+        return [self.absent[each] for each in resources if each in self.absent]
 
     @cached_property
     def addresses(self) -> tuple[list[str], list[str]]:

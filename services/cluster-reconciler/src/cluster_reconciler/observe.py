@@ -6,6 +6,7 @@ that is not brand-new, because the state may be old just after a start (design r
 """
 
 import base64
+import itertools
 import secrets
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -257,39 +258,33 @@ class Observer:
     async def _with_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
         """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
         memory, now = self.memory_of(observed.cluster), observed.now
-        known, was_awaited, since, changed_at = memory.pki, False, None, None
-        if known is not None:
-            trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
-            limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
-            if is_trusted and now - known.read_at < limit:
-                return _with_predecessors(trusted)
-            was_awaited, since, changed_at = bool(pki.missing(trusted)), known.awaited_since, known.changed_at
-        found = msgspec.structs.replace(await self._read_pki(observed), was_awaited=was_awaited, changed_at=changed_at)
+        known = memory.pki or Pki(read_at=_NEVER)
+        trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
+        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
+        if is_trusted and now - known.read_at < limit:
+            return _with_predecessors(trusted)
+        was_awaited = memory.pki is not None and bool(pki.missing(trusted))
+        found = await self._read_pki(observed, Pki(read_at=now, was_awaited=was_awaited, changed_at=known.changed_at))
         is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
-        memory.pki = msgspec.structs.replace(found, awaited_since=None if is_complete else since or now)
+        memory.pki = msgspec.structs.replace(found, awaited_since=None if is_complete else known.awaited_since or now)
         return _with_predecessors(msgspec.structs.replace(observed, pki=memory.pki))
 
-    async def _read_pki(self, observed: Observed) -> Pki:
+    async def _read_pki(self, observed: Observed, fresh: Pki) -> Pki:
         """Read the Issuers and Certificates, and the Secrets of those that are there."""
-        cluster, found = observed.cluster, dict[Place, Body]()
-        result = Pki(objects=found, read_at=observed.now)
+        cluster, found = observed.cluster, fresh.objects
         parts = certificates.chain(cluster, self.config)
-        for resource, name, of in (
-            *((part.resource, part.name, None) for part in parts),
-            *((SECRET, part.secret, (part.resource, part.name)) for part in parts if part.secret),
-        ):
-            if of is not None and of not in found:
-                continue
+        signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in found)
+        for resource, name in itertools.chain((part.place for part in parts), signed):  # it reaches Secrets last
             try:
                 body: Body = msgspec.json.decode(await self.kube.get(resource, cluster.metadata.namespace, name))
             except errors.NotFound as problem:
                 if resource is not SECRET and not is_gone(problem, name):
-                    return msgspec.structs.replace(result, is_served=False)
+                    return msgspec.structs.replace(fresh, is_served=False)
                 continue
             except errors.Forbidden as problem:
-                return msgspec.structs.replace(result, fault=f"{problem}; {pki.RIGHTS}")
+                return msgspec.structs.replace(fresh, fault=f"{problem}; {pki.RIGHTS}")
             found[resource, name] = _without_values(body) if resource is SECRET else body
-        return result
+        return fresh
 
 
 def selector(cluster: RayCluster) -> str:

@@ -118,10 +118,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the addresses of the head and of the workers, sorted; of a cluster of ten thousand pods they are asked for often."""
         return _addresses(self.heads), _addresses(self.workers)
 
-    def pki_object(self, resource: Resource, name: str) -> Body | None:
-        """Return one of the objects of the cluster's certificates."""
-        return None if self.pki is None else self.pki.objects.get((resource, name))
-
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)

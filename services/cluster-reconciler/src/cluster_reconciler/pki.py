@@ -13,7 +13,7 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, step
-from cluster_reconciler.observed import Observed
+from cluster_reconciler.observed import Observed, Pki
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.resources import certificates, owner
 from cluster_reconciler.resources.certificates import Part
@@ -53,57 +53,56 @@ def chain(observed: Observed) -> tuple[Part, ...]:
 
 def maintain(observed: Observed) -> Continue:
     """Make what is absent and change what is out of date, in the order of the chain, up to the first problem; report the state."""
-    if observed.pki is None:
+    pki = observed.pki
+    if pki is None:
         return Continue()
-    steps, problem = list[Parallel](), missing(observed)
-    for part in chain(observed):
-        actions, side = _about(part, observed), _owner_of_secret(part, observed)
-        steps += [Parallel(actions=(each,), chain=CHAIN) for each in (*actions, *side)]
-    reports = step(*_reports(observed, problem), is_side=True)
+    problem = missing(observed)
+    steps = [
+        Parallel(actions=(each,), chain=CHAIN)
+        for part in chain(observed)
+        for each in (*_about(part, observed, pki), *_owner_of_secret(part, observed, pki))
+    ]
+    reports = step(*_reports(observed, pki, problem), is_side=True)
     return Continue(actions=(*steps, *reports), note=f"mTLS: {problem}" if problem else "")
 
 
-def _about(part: Part, observed: Observed) -> Iterator[Action]:
+def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
     """Yield what is done about one object."""
-    cluster, have = observed.cluster, observed.pki_object(part.resource, part.name)
-    failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem="")
-    if observed.pki is not None and observed.pki.fault:
-        yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=observed.pki.fault))
+    cluster, have, problem, kind = observed.cluster, pki.objects.get(part.place), pki.fault, part.resource.kind
+    if not problem and have is not None and not owner.controls(cluster, have):
+        problem = f"{kind} {part.name} already exists and is not owned by this RayCluster; delete or rename the {kind}"
+    failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem=problem)
+    may_change = pki.changed_at is None or observed.now >= pki.changed_at + GATHERED_FOR
+    if problem:
+        yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=problem))
     elif have is None:
         yield Create(resource=part.resource, body=part.body, events=failing, if_exists=IfExists.NEED_OWN)
-    elif not owner.controls(cluster, have):
-        kind = part.resource.kind
-        text = f"{kind} {part.name} already exists and is not owned by this RayCluster; delete or rename the {kind}"
-        yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=text))
-    elif part.is_leaf and is_outdated(part, have) and observed.now >= _next_change(observed):
+    elif may_change and _is_outdated(part, pki) and (body := owner.updated(part.body, have, "labels")) is not None:
         report = events.UPDATED_CERTIFICATE.about(cluster, step=part.step, addresses=" ".join(part.addresses))
-        body = {**have, "metadata": {**have["metadata"], "labels": part.body["metadata"]["labels"]}}
-        body["spec"] = part.body["spec"]
         yield Replace(resource=part.resource, body=body, events=msgspec.structs.replace(failing, success=report))
 
 
-def is_outdated(part: Part, have: Body) -> bool:
+def _is_outdated(part: Part, pki: Pki) -> bool:
     """Return whether a leaf certificate as read names other pods or hosts than it should; the order does not count."""
-    spec = pod_json.body(have, "spec")
-    names = ("dnsNames", "ipAddresses")
+    have = pki.objects.get(part.place)
+    if have is None or not part.is_leaf:
+        return False
+    spec, names = pod_json.body(have, "spec"), ("dnsNames", "ipAddresses")
     has_other = any(sorted(pod_json.strings(spec, each)) != sorted(part.body["spec"][each]) for each in names)
     return has_other or pod_json.mapping(have["metadata"], "labels") != part.body["metadata"]["labels"]
 
 
-def _owner_of_secret(part: Part, observed: Observed) -> Iterator[Action]:
-    """Yield what lets the Secret that cert-manager wrote go with its Certificate."""
-    have, secret = observed.pki_object(part.resource, part.name), observed.pki_object(SECRET, part.secret)
-    if observed.pki is None or not observed.pki.is_fresh:  # once a read
+def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
+    """Yield what lets the Secret that cert-manager wrote go with its Certificate; once a read."""
+    have, secret = pki.objects.get(part.place), pki.objects.get((SECRET, part.secret))
+    if not pki.is_fresh or have is None or secret is None or not owner.controls(observed.cluster, have):
         return
-    if have is None or secret is None or not owner.controls(observed.cluster, have):
+    meta, uid = secret["metadata"], have["metadata"]["uid"]
+    known = pod_json.bodies(meta, "ownerReferences")
+    is_signed_for_it = pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME) == part.name
+    if not is_signed_for_it or any(each.get("uid") == uid for each in known):
         return
-    meta, own = secret["metadata"], have["metadata"]
-    if pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME) != part.name:
-        return
-    known = [each for each in pod_json.bodies(meta, "ownerReferences") if each.get("uid") != own["uid"]]
-    if len(known) < len(pod_json.bodies(meta, "ownerReferences")):
-        return
-    reference = {"apiVersion": CERTIFICATE.api_version, "kind": CERTIFICATE.kind, "name": part.name, "uid": own["uid"]}
+    reference = {"apiVersion": CERTIFICATE.api_version, "kind": CERTIFICATE.kind, "name": part.name, "uid": uid}
     patch: Body = {"metadata": {"resourceVersion": meta["resourceVersion"], "ownerReferences": [*known, reference]}}
     failing = events.MTLS_FAILED.failing(observed.cluster, step=part.step, problem="")
     yield Adopt(resource=SECRET, name=part.secret, patch=patch, events=failing)
@@ -115,19 +114,18 @@ def missing(observed: Observed) -> str:
         return ""
     leaves = [part for part in certificates.chain(observed.cluster, observed.config) if part.is_leaf]
     for part in leaves:
-        have = observed.pki_object(part.resource, part.name)
+        have = observed.pki.objects.get(part.place)
         if have is None or not owner.controls(observed.cluster, have):
             return f"mTLS secrets not ready: certificate {part.name} not found"
         if not is_ready(have):
             generation = have["metadata"].get("generation", 0)
             return f"mTLS secrets not ready: certificate {part.name} is not ready at current generation {generation}"
     for part in leaves:
-        secret = observed.pki_object(SECRET, part.secret)
+        secret = observed.pki.objects.get((SECRET, part.secret))
         if secret is None:
             return f"mTLS secrets not ready: secret {part.secret} not found"
-        for key in certificates.KEYS:
-            if key not in pod_json.mapping(secret, "data"):
-                return f"mTLS secrets not ready: secret {part.secret} missing required key {key}"
+        if absent := [key for key in certificates.KEYS if key not in pod_json.mapping(secret, "data")]:
+            return f"mTLS secrets not ready: secret {part.secret} missing required key {absent[0]}"
     return ""
 
 
@@ -141,24 +139,10 @@ def is_ready(certificate: Body) -> bool:
 
 def is_complete(observed: Observed) -> bool:
     """Return whether all is as it should be, so that it need not be read again soon."""
-    return (
-        observed.pki is not None
-        and observed.pki.is_served
-        and not missing(observed)
-        and not any(any(_about(part, observed)) or _is_awaited(part, observed) for part in chain(observed))
-    )
-
-
-def _is_awaited(part: Part, observed: Observed) -> bool:
-    """Return whether a leaf certificate is to be changed."""
-    have = observed.pki_object(part.resource, part.name)
-    return part.is_leaf and have is not None and is_outdated(part, have)
-
-
-def _next_change(observed: Observed) -> datetime:
-    """Return from when on the leaf certificates may be changed."""
-    changed_at = None if observed.pki is None else observed.pki.changed_at
-    return observed.now if changed_at is None else changed_at + GATHERED_FOR
+    pki = observed.pki
+    if pki is None or not pki.is_served or missing(observed):
+        return False
+    return not any(_is_outdated(part, pki) or any(_about(part, observed, pki)) for part in chain(observed))
 
 
 def requeue_at(observed: Observed) -> datetime | None:
@@ -170,30 +154,24 @@ def requeue_at(observed: Observed) -> datetime | None:
     return observed.now + min(max((observed.now - since) / 2, SHORTEST_WAIT), longest)
 
 
-def _reports(observed: Observed, problem: str) -> Iterator[Action]:
-    cluster, pki = observed.cluster, observed.pki
-    if pki is None:
-        return
+def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
+    cluster = observed.cluster
     if problem and not pki.fault:
         yield EmitEvent(event=events.CERTIFICATES_AWAITED.about(cluster))
     elif not problem and pki.was_awaited:
         yield EmitEvent(event=events.PKI_READY.about(cluster))
-    if not problem and pki.is_fresh:
-        for part in chain(observed):
-            have = observed.pki_object(part.resource, part.name)
-            if (
-                part.resource is CERTIFICATE
-                and have is not None
-                and (left := _hours_left(have, observed.now)) is not None
-            ):
-                yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=part.name, hours=f"{left:.1f}"))
+    if problem or not pki.is_fresh:
+        return
+    for part in chain(observed):
+        have = pki.objects.get(part.place, {})
+        if part.resource is CERTIFICATE and (left := _hours_left(have, observed.now)) is not None:
+            yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=part.name, hours=f"{left:.1f}"))
 
 
 def _hours_left(certificate: Body, now: datetime) -> float | None:
     """Return how long a certificate is valid still; None when that is long, or not known."""
     try:
-        ends_at = msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime)
-        left = ends_at - now
+        left = msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime) - now
     except (msgspec.ValidationError, TypeError):
         return None
     return left / timedelta(hours=1) if left < WARNED_BEFORE else None

@@ -38,6 +38,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.body["metadata"]["name"]
 
     @property
+    def place(self) -> tuple[Resource, str]:
+        """Return the kind and the name of the object."""
+        return self.resource, self.name
+
+    @property
     def secret(self) -> str:
         """Return the Secret that a Certificate is written to; empty for an Issuer."""
         return self.body["spec"].get("secretName", "") if self.resource is CERTIFICATE else ""

@@ -12,7 +12,7 @@ import msgspec
 
 from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
-from cluster_reconciler.events import Reported, Warned
+from cluster_reconciler.events import EventSpec, Reported
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.runtime.actions import Report
 from service_reconciler import events as service_events
@@ -171,7 +171,7 @@ _OF_CLUSTERS: Final = [
         *cluster_events.DELETED.values(),
         *cluster_events.TAKEN.values(),
     )
-    if isinstance(each, Warned | Reported)
+    if isinstance(each, EventSpec | Reported)
     for reason in (each.reasons if isinstance(each, Reported) else (each.reason,))
 ]
 _OF_SERVICES: Final = [

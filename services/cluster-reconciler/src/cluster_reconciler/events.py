@@ -3,41 +3,35 @@
 In a note `{cluster}` and `{child}` are namespace and name. The text of the error completes the note of a failed write.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.resources.ingress import ROUTE
-from common.api.event import Event, normal, warning
+from common.api.event import Event
 from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
 from common.runtime.actions import ActionEvents, Report
 
 
-class Warned(msgspec.Struct, frozen=True):
-    """A Warning about a cluster."""
+class EventSpec(msgspec.Struct, frozen=True):
+    """An Event about a cluster that reports no write of its own."""
 
     reason: str
     note: str
     action: str = "Validate"
+    type: Literal["Normal", "Warning"] = "Warning"
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> Event:
         """Return the Event; `more` is what else the note names."""
-        return warning(self.reason, self.action, self.note.format(**_places(cluster, child), **more))
+        note = self.note.format(**_places(cluster, child), **more)
+        return Event(type=self.type, reason=self.reason, action=self.action, note=note)
 
     def failing(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Event as that of a write that fails; the text of the error completes its note."""
         return ActionEvents(failure=self.about(cluster, child, **more))
-
-
-class Noted(Warned, frozen=True):
-    """A Normal Event about a cluster that reports no write of its own."""
-
-    def about(self, cluster: RayCluster, child: str = "", **more: str) -> Event:
-        """Return the Event; `more` is what else the note names."""
-        return normal(self.reason, self.action, self.note.format(**_places(cluster, child), **more))
 
 
 class Reported(Report, frozen=True):
@@ -59,73 +53,77 @@ def _places(cluster: RayCluster, child: str) -> dict[str, str]:
 
 
 _INVALID: Final = "The RayCluster {what} is invalid {cluster}: {problem}"
-INVALID_METADATA: Final = Warned("InvalidRayClusterMetadata", _INVALID)
-INVALID_SPEC: Final = Warned("InvalidRayClusterSpec", _INVALID)
-INVALID_STATUS: Final = Warned("InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}")
-UNWISE_SPEC: Final = Warned("InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}")
-LIMIT_EXCEEDED: Final = Warned("LimitExceeded", "No pod of RayCluster {cluster} is created or deleted: {problem}")
-SERVICE_ACCOUNT_MISSING: Final = Warned(
+INVALID_METADATA: Final = EventSpec("InvalidRayClusterMetadata", _INVALID)
+INVALID_SPEC: Final = EventSpec("InvalidRayClusterSpec", _INVALID)
+INVALID_STATUS: Final = EventSpec("InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}")
+UNWISE_SPEC: Final = EventSpec("InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}")
+LIMIT_EXCEEDED: Final = EventSpec("LimitExceeded", "No pod of RayCluster {cluster} is created or deleted: {problem}")
+SERVICE_ACCOUNT_MISSING: Final = EventSpec(
     "AutoscalerServiceAccountNotFound",
     "Failed to reconcile RayCluster {cluster}. If users specify ServiceAccountName for the head Pod, they "
     "need to create a ServiceAccount themselves. However, ServiceAccount {account} is not found. Please create one. "
     "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details.",
 )
-NO_DRAIN: Final = Warned("GracefulDrainUnavailable", "The RayCluster {cluster} cannot drain gracefully: {problem}")
+NO_DRAIN: Final = EventSpec("GracefulDrainUnavailable", "The RayCluster {cluster} cannot drain gracefully: {problem}")
 TAKEN: Final = {
-    kinds.NETWORK_POLICY: Warned(
+    kinds.NETWORK_POLICY: EventSpec(
         "NetworkPolicyNameCollision",
         "NetworkPolicy {child} already exists and is not owned by this RayCluster, network isolation "
         "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision",
     ),
-    BUDGET: Warned(
+    BUDGET: EventSpec(
         "PodDisruptionBudgetNameCollision",
         "PodDisruptionBudget {child} already exists and is not owned by RayCluster {cluster}, so evictions of its pods are not limited; "
         "rename it, or set the annotation raybus.io/disruption-budget to false",
     ),
 }
-MTLS_FAILED: Final = Warned("MTLSFailedToReconcile", "Failed to reconcile mTLS {step}: {problem}", "Reconcile")
-CERTIFICATES_AWAITED: Final = Noted(
-    "MTLSCertsNotReady", "Waiting for cert-manager to issue mTLS certificates", "Reconcile"
+MTLS_FAILED: Final = EventSpec("MTLSFailedToReconcile", "Failed to reconcile mTLS {step}: {problem}", "Reconcile")
+CERTIFICATES_AWAITED: Final = EventSpec(
+    "MTLSCertsNotReady", "Waiting for cert-manager to issue mTLS certificates", "Reconcile", "Normal"
 )
-PKI_READY: Final = Noted("MTLSPKIReady", "mTLS PKI is ready: CA, head, and worker certificates issued", "Reconcile")
-UPDATED_CERTIFICATE: Final = Noted("MTLSCertificatesUpdated", "Updated {step} SANs (IPs: [{addresses}])", "Update")
-EXPIRES_SOON: Final = Warned(
+PKI_READY: Final = EventSpec(
+    "MTLSPKIReady", "mTLS PKI is ready: CA, head, and worker certificates issued", "Reconcile", "Normal"
+)
+UPDATED_CERTIFICATE: Final = EventSpec(
+    "MTLSCertificatesUpdated", "Updated {step} SANs (IPs: [{addresses}])", "Update", "Normal"
+)
+EXPIRES_SOON: Final = EventSpec(
     "MTLSCertificateExpiringSoon",
     "TLS certificate {name} expires in {hours} hours; "
     "Ray does not hot-reload certs so a pod restart will be needed after renewal",
     "Reconcile",
 )
-CLAIM_MISSING: Final = Warned(
+CLAIM_MISSING: Final = EventSpec(
     "FailedToCreatePVC",
     'GcsFaultToleranceOptions.Storage.ClaimName "{claim}" not found in namespace {namespace}; '
     "the head Pod will not start until it exists",
 )
-CLAIM_DIFFERS: Final = Warned(
+CLAIM_DIFFERS: Final = EventSpec(
     "FailedToCreatePVC",
     "GCS storage PVC {child} already exists and cannot be reconfigured in place "
     "({drift}); delete the PVC to recreate it with the new settings",
     "Update",
 )
-CLAIM_TAKEN: Final = Warned(
+CLAIM_TAKEN: Final = EventSpec(
     "FailedToCreatePVC",
     "GCS storage PVC {child} is controlled by {owner}; "
     "delete the PVC, or name another in gcsFaultToleranceOptions.storage.claimName",
     "Update",
 )
-ROLE_TAKEN: Final = Warned(
+ROLE_TAKEN: Final = EventSpec(
     "FailedToCreateRole",
     "Role {child} exists and is not owned by RayCluster {cluster}; "
     "a RoleBinding would grant its rules to the head pod: delete or rename the Role, or rename the RayCluster",
     "Create",
 )
-INGRESS_TAKEN: Final = Warned(
+INGRESS_TAKEN: Final = EventSpec(
     "FailedToCreateIngress",
     "Ingress {child} already exists and is not owned by this RayCluster; not modifying it",
     "Create",
 )
-NO_SERVE_PORT: Final = Warned("FailedToCreateService", "{problem}", "Create")
-POD_GROUP_FAILED: Final = Warned("FailedToCreatePodGroup", "{problem}, ", "Create")
-FORCE_DELETED: Final = Warned(
+NO_SERVE_PORT: Final = EventSpec("FailedToCreateService", "{problem}", "Create")
+POD_GROUP_FAILED: Final = EventSpec("FailedToCreatePodGroup", "{problem}, ", "Create")
+FORCE_DELETED: Final = EventSpec(
     "ForceDeletedStuckCluster",
     "Force-removed GCS FT finalizer after {waited} due to Redis cleanup timeout; "
     'Redis storage namespace "{storage}" may need manual cleanup',

@@ -6,7 +6,6 @@ Behaviour: spec raycluster §8.3, §11.14; acceptance cases 99-100.
 from typing import Final
 
 from cluster_reconciler.resources import owner
-from cluster_reconciler.resources.node import WAIT_GCS_READY
 from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -45,14 +44,8 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
         pod_json.ensure_list(container, "volumeMounts").append(mount)
 
 
-def configure_pod(pod: Body, cluster: RayCluster) -> None:
-    """Let the Ray container and our init container authenticate; the user's other containers do not change."""
-    if not traits.has_token_auth(cluster):
-        return
-    configure_container(pod_json.ray_container(pod), cluster)
-    if traits.has_kubernetes_auth(cluster):
+def add_volume(pod: Body, cluster: RayCluster) -> None:
+    """Give a pod the volume that its containers mount."""
+    if traits.has_token_auth(cluster) and traits.has_kubernetes_auth(cluster):
         sources = [{"serviceAccountToken": {"path": "token"}}]
         pod_json.add_missing_volume(pod, {"name": VOLUME, "projected": {"sources": sources}})
-    for container in pod_json.bodies(pod["spec"], "initContainers"):
-        if container["name"] == WAIT_GCS_READY:
-            configure_container(container, cluster)

@@ -68,15 +68,12 @@ def pod_labels(node: Node) -> dict[str, str]:
         **labels.BY_OPERATOR,
         **{key: value for key, value in users_own.items() if key not in FIXED},
     }
-    if (
-        isinstance(group, WorkerGroupSpec)
-        and node.replica is not None
-        and Gate.MULTI_HOST_INDEXING in node.config.gates
-    ):
-        found[labels.REPLICA_INDEX] = str(node.replica.index)
+    replica = node.replica if Gate.MULTI_HOST_INDEXING in node.config.gates else None
+    if isinstance(group, WorkerGroupSpec) and replica is not None:
+        found[labels.REPLICA_INDEX] = str(replica.index)
         if group.num_of_hosts > 1:
-            found[labels.REPLICA_NAME] = node.replica.replica_name or ""
-            found[labels.HOST_INDEX] = str(node.replica.host)
+            found[labels.REPLICA_NAME] = replica.replica_name or ""
+            found[labels.HOST_INDEX] = str(replica.host)
     found = node.config.default_pod_labels | found
     if traits.is_for_a_service(node.cluster):
         found[labels.SERVE] = "false" if node.is_head else "true"  # the head is let in by hand

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cluster_reconciler.resources import auth, collector, graceful_drain, owner, ray_start, tls
-from cluster_reconciler.resources.node import Node, pod_labels
+from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, pod_labels
 from common import labels, pod_json, ports
 from common.api.opaque import Body
 from common.pod_json import from_field, literal
@@ -50,7 +50,11 @@ def complete(pod: Body, node: Node) -> None:
     container = pod_json.ray_container(pod)
     if pod_json.named(container, "ports", "metrics") is None:
         pod_json.ensure_list(container, "ports").append({"name": "metrics", "containerPort": ports.METRICS})
-    auth.configure_pod(pod, node.cluster)
+    init_containers = pod_json.bodies(pod["spec"], "initContainers")
+    for each in (container, *(own for own in init_containers if own["name"] == WAIT_GCS_READY)):
+        auth.configure_container(each, node.cluster)
+        tls.configure_container(each, node.cluster)
+    auth.add_volume(pod, node.cluster)
     tls.configure_pod(pod, node)
     collector.append_container(pod, node)
     sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars

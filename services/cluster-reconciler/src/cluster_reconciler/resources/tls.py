@@ -7,7 +7,7 @@ its start. So an init container waits until the certificate names the pod's own 
 from typing import Final
 
 from cluster_reconciler.resources import certificates
-from cluster_reconciler.resources.node import WAIT_GCS_READY, Node
+from cluster_reconciler.resources.node import Node
 from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -51,19 +51,24 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
 
 
 def configure_pod(pod: Body, node: Node) -> None:
-    """Let the Ray container and our init container use TLS, once the certificate names the pod's address."""
-    cluster = node.cluster
-    if not traits.has_tls(cluster):
+    """Give a pod the certificate, and have it wait until the certificate names its address."""
+    if not traits.has_tls(node.cluster):
         return
-    secret = {"secretName": certificates.leaf_secret(cluster, is_head=node.is_head)}
+    secret = {"secretName": certificates.leaf_secret(node.cluster, is_head=node.is_head)}
     pod_json.add_missing_volume(pod, {"name": features.TLS_VOLUME, "secret": secret})
-    ray_container, init_containers = pod_json.ray_container(pod), pod_json.ensure_list(pod["spec"], "initContainers")
-    configure_container(ray_container, cluster)
-    for container in init_containers:
-        if container["name"] == WAIT_GCS_READY:
-            configure_container(container, cluster)
-    if not any(each["name"] == WAIT_FOR_ADDRESS for each in init_containers):
-        init_containers.insert(0, _wait_for_address(ray_container))
+    init_containers = pod_json.ensure_list(pod["spec"], "initContainers")
+    if any(each["name"] == WAIT_FOR_ADDRESS for each in init_containers):
+        return
+    wait: Body = {
+        "name": WAIT_FOR_ADDRESS,
+        **pod_json.shared(pod_json.ray_container(pod), "image", "imagePullPolicy", "securityContext"),
+        "command": ["sh", "-c"],
+        "args": [_SCRIPT],
+        "env": [from_field("POD_IP", "status.podIP")],
+        "volumeMounts": [dict(_MOUNT)],
+        "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
+    }
+    init_containers.insert(0, wait)
 
 
 def without_wait(pod: Body) -> None:
@@ -71,16 +76,3 @@ def without_wait(pod: Body) -> None:
     init_containers = pod_json.bodies(pod["spec"], "initContainers")
     if any(each["name"] == WAIT_FOR_ADDRESS for each in init_containers):
         pod["spec"]["initContainers"] = [each for each in init_containers if each["name"] != WAIT_FOR_ADDRESS]
-
-
-def _wait_for_address(ray_container: Body) -> Body:
-    shared = ("image", "imagePullPolicy", "securityContext")
-    return {
-        "name": WAIT_FOR_ADDRESS,
-        **pod_json.shared(ray_container, *shared),
-        "command": ["sh", "-c"],
-        "args": [_SCRIPT],
-        "env": [from_field("POD_IP", "status.podIP")],
-        "volumeMounts": [dict(_MOUNT)],
-        "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
-    }

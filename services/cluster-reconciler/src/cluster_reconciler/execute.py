@@ -15,7 +15,7 @@ import structlog
 
 from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Observer, selector
+from cluster_reconciler.observe import Memory, Observer
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
@@ -182,10 +182,8 @@ class Execution:
     async def _delete(self, action: Delete, observed: Observed, writer: Writer) -> bool:
         if action.resource is not POD:
             return await writer.write(action)
-        known, memory = (
-            self._reads.cache.get(Pod, writer.namespace, action.name),
-            self._reads.memory_of(observed.cluster),
-        )
+        memory = self._reads.memory_of(observed.cluster)
+        known = self._reads.cache.get(Pod, writer.namespace, action.name)
         version = 0 if known is None else known.metadata.version
         try:
             is_new = await writer.write(action)
@@ -200,8 +198,7 @@ class Execution:
 
     async def _delete_pods(self, action: DeleteCollection, observed: Observed, writer: Writer) -> bool:
         await writer.write(action)
-        listed = await self._reads.kube.list(POD, writer.namespace, label_selector=selector(observed.cluster))
-        self._reads.keep_pods(observed.cluster, listed)
+        await self._reads.list_pods(observed.cluster)
         return True
 
 

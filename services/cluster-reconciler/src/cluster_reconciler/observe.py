@@ -113,17 +113,10 @@ class Observer:
 
     def from_state(self, observed: Observed) -> Observed:
         """Add what the state holds about a cluster, our own writes included."""
-        cluster, meta, own = (
-            observed.cluster,
-            observed.cluster.metadata,
-            {labels.CLUSTER: observed.cluster.metadata.name},
-        )
-        memory = self.memory_of(cluster)
-        pods = tuple(
-            pod
-            for pod in self.cache.list(Pod, meta.namespace, own)
-            if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES
-        )
+        cluster, meta = observed.cluster, observed.cluster.metadata
+        memory, own = self.memory_of(cluster), {labels.CLUSTER: meta.name}
+        known = self.cache.list(Pod, meta.namespace, own)
+        pods = tuple(pod for pod in known if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES)
         memory.deleted &= {pod.metadata.uid for pod in pods}
         cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
         return msgspec.structs.replace(
@@ -157,9 +150,7 @@ class Observer:
         cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
         is_unlisted = changes and not self.memory_of(cluster).has_listed_pods
         if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-            self.keep_pods(
-                cluster, await self.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster))
-            )
+            await self.list_pods(cluster)
             return self.from_state(observed)
         created = (each for each in changes if isinstance(each, Create | CreateWorker))
         asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
@@ -173,9 +164,11 @@ class Observer:
             return None
         return msgspec.structs.replace(observed, taken=observed.taken | deleted)
 
-    def keep_pods(self, cluster: RayCluster, answer: bytes) -> None:
+    async def list_pods(self, cluster: RayCluster) -> None:
         """Put the state right by a list of the cluster's pods from the API server."""
-        meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
+        meta = cluster.metadata
+        answer = await self.kube.list(POD, meta.namespace, label_selector=selector(cluster))
+        listed = msgspec.json.decode(answer, type=Items[Pod])
         version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
         for known in self.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
             if known.metadata.uid not in present and known.metadata.version <= version:

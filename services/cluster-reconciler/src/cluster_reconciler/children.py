@@ -79,19 +79,15 @@ def create(observed: Observed) -> Continue | ClusterPlan:
         *(() if observed.network_policies is None else policies(observed, observed.network_policies)),
         *(() if observed.budgets is None else budgets(observed, observed.budgets)),
     )
-    fault = _left_behind(observed) or _ambiguous_head(observed)
+    fault = _fault(observed)
     return ClusterPlan(actions=actions, fault=fault, note=fault) if fault else Continue(actions=actions)
 
 
-def _left_behind(observed: Observed) -> str:
-    place = observed.cluster.metadata.namespace
-    names = ", ".join(sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors))
-    return names and f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
-
-
-def _ambiguous_head(observed: Observed) -> str:
-    """Return the problem with several head Services, of which none is chosen, as by KubeRay: workers may reach another head."""
-    names = [each.metadata.name for each in observed.head_services]
+def _fault(observed: Observed) -> str:
+    """Return what only time or a user can resolve; of several head Services none is chosen, as by KubeRay: workers may reach another head."""
+    place, names = observed.cluster.metadata.namespace, [each.metadata.name for each in observed.head_services]
+    if left := ", ".join(sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors)):
+        return f"{left}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
     found = f"{len(names)} head service found [{' '.join(names)}]"
     return f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
 

@@ -55,13 +55,13 @@ class ClusterMetrics(Collector):
         for cluster in self._cache.all(RayCluster):
             meta = cluster.metadata
             own = (meta.name, meta.namespace, meta.uid)
-            holds = "true" if conditions.is_true(cluster.status.conditions, ConditionType.PROVISIONED) else "false"
-            info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
-            provisioned.add_metric((*own, holds), 1)
             found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
+            holds = found is not None and found.status == "True"
+            info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
+            provisioned.add_metric((*own, str(holds).lower()), 1)
             memory = self._memories.get(Key(meta.namespace, meta.name))
             seconds = memory.provisioned_after if memory is not None and memory.uid == meta.uid else None
-            if seconds is None and found is not None and found.status == "True" and meta.creation_timestamp is not None:
+            if seconds is None and found is not None and holds and meta.creation_timestamp is not None:
                 seconds = (found.last_transition_time - meta.creation_timestamp).total_seconds()
             if seconds is not None:
                 durations.add_metric(own, seconds)

@@ -105,7 +105,7 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
     batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
     report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
     create = Create(resource=POD, body=body, events=report, if_exists=IfExists.NEED_OWN)
-    return Continue(actions=(Parallel(actions=(create,), starts_slowly=True),), note="head: there is no head")
+    return Continue(actions=step(create), note="head: there is no head")
 
 
 def _without_head(observed: Observed) -> ClusterPlan | None:

@@ -27,11 +27,8 @@ def suspend(observed: Observed) -> Continue | ClusterPlan:
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
     if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):
         return Continue()
-    uid, owners = (
-        observed.cluster.metadata.uid,
-        (each for pod in observed.pods for each in pod.metadata.owner_references),
-    )
-    is_late = is_suspended and any(each.controller and each.uid == uid for each in owners)
+    owners = (each for pod in observed.pods for each in pod.metadata.owner_references if each.controller)
+    is_late = is_suspended and any(each.uid == observed.cluster.metadata.uid for each in owners)
     may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
         return _delete(observed.cluster, "Pods", "suspension", note="suspending: all pods go")

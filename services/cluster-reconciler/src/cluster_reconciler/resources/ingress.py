@@ -58,11 +58,8 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
 def build_route(cluster: RayCluster) -> Body:
     """Build the Route; its name is cut so that name and namespace fit one DNS label, and where no room is left, a hash distinguishes clusters."""
     name, room = cluster.metadata.name, 51 - len(cluster.metadata.namespace)
-    route = (
-        names.checked(f"{name}-head-route"[:room])
-        if room > 0
-        else f"r{hashlib.sha256(name.encode()).hexdigest()[:HASH]}"
-    )
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    route = names.checked(f"{name}-head-route"[:room]) if room > 0 else f"r{digest[:HASH]}"
     spec: Body = {
         "to": {"kind": "Service", "name": services.head_name(cluster), "weight": 100},
         "port": {"targetPort": _dashboard_port(cluster)},

@@ -162,27 +162,22 @@ def _for_pods(observed: Observed) -> Iterator[Action]:
 
 def _volume_claim(observed: Observed) -> Iterator[Action]:
     """Yield what is done about the claim of the embedded store; it is the last, so that no volume is made for a cluster without Services."""
-    cluster, claim = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
+    cluster, have = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
     if users_claim := gcs.claim_options(cluster).claim_name:
         if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
             yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
         return
     yield from observed.creations(kinds.PERSISTENT_VOLUME_CLAIM)
-    if claim is not None:
-        yield from _unfit_claim(cluster, claim)
-
-
-def _unfit_claim(cluster: RayCluster, have: Body) -> Iterator[Action]:
-    """Yield what is done about our volume claim if it is not as it should be."""
+    if have is None:
+        return
     name, other = have["metadata"]["name"], owner.controller(have)
     if drift := gcs.claim_drift(cluster, have):
         yield EmitEvent(event=events.CLAIM_DIFFERS.about(cluster, name, drift=drift))
-    if (body := gcs.realigned_claim(cluster, have)) is None:
-        return
-    if other is None or owner.controls(cluster, have):
-        yield Replace(resource=kinds.PERSISTENT_VOLUME_CLAIM, body=body)
-    else:
+    body = gcs.realigned_claim(cluster, have)
+    if body is not None and other is not None and not owner.controls(cluster, have):
         yield Refuse(event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}"))
+    elif body is not None:
+        yield Replace(resource=kinds.PERSISTENT_VOLUME_CLAIM, body=body)
 
 
 def _services(observed: Observed) -> Iterator[Action]:

@@ -87,14 +87,14 @@ class Execution:
         """
         actions = [each for some in plan.actions for each in some.actions]
         executed = await executor.execute(observed, plan)
-        changes_children = any(
-            isinstance(each, Replace | Delete) and each.resource not in pki.KINDS and not is_of_pod(each)
-            for each in actions
-        )
+        memory = self._reads.memory_of(observed.cluster)
+        changes = (each for each in actions if isinstance(each, Replace | Delete) and not is_of_pod(each))
+        changes_children = any(each.resource not in pki.KINDS for each in changes)
         if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
-            self._reads.memory_of(observed.cluster).children.clear()
-        if not plan.is_submitted:
-            self._reads.memory_of(observed.cluster).forget(observed.found.keys() & batch.COMPARED)
+            memory.children.clear()
+        if not plan.is_submitted:  # these are compared with what they should be at the next read only
+            compared = observed.found.keys() & batch.COMPARED
+            memory.children = {place: known for place, known in memory.children.items() if place[0] not in compared}
         _log(executed, list(map(str, actions)), plan.note)
         meta, now = observed.cluster.metadata, observed.now
         cluster = self._reads.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
@@ -129,18 +129,14 @@ class Execution:
         if not compute.has_changed(old, status):
             return StatusPlan()
         if compute.is_mere_progress(old, status):
-            is_service = labels.ORIGIN_NAME in meta.labels
-            written_at = since + (GATHERED_FOR_SERVICE if is_service else self._gathered_for())
+            shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
+            gathered_for = min(max(GATHERED_FOR, shared), LONGEST_GATHERED_FOR)
+            written_at = since + (GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for)
             if now < written_at:
                 self._reads.in_progress[key] = since
                 return StatusPlan(requeue_at=written_at)
         is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
         return StatusPlan(write=status, requeue_at=None if is_same else now)
-
-    def _gathered_for(self) -> timedelta:
-        """Return how long progress waits: the longer, the more clusters make some."""
-        shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
-        return min(max(GATHERED_FOR, shared), LONGEST_GATHERED_FOR)
 
     def _create_worker(self, action: CreateWorker, observed: Observed, writer: Writer) -> Awaitable[bool]:
         group = action.group

@@ -9,7 +9,6 @@ import base64
 import itertools
 import secrets
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -60,11 +59,6 @@ class Memory(msgspec.Struct):
     """What the latest read of the cluster's certificates found."""
     children: dict[Place, tuple[Body | None, datetime]] = {}
     """What was wanted of each child that was observed, and when; without an entry, the next reconcile reads the child again."""
-
-    def forget(self, kinds: AbstractSet[Resource]) -> None:
-        """Forget children of these kinds, which are compared with what they should be at the next read only."""
-        if kinds:
-            self.children = {key: known for key, known in self.children.items() if key[0] not in kinds}
 
     def changed_pki(self, *, is_leaf_change: bool, now: datetime) -> None:
         """Note that we wrote an object of the certificates, so that the next reconcile reads them again."""
@@ -210,7 +204,8 @@ class Observer:
         """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
         known = self.memory_of(observed.cluster).children
         # one that lost its mark to a `kubectl replace` is known, too
-        if _ALL_BUDGETS not in known and not disruption_budget.may_exist(observed.cluster, self.config):
+        is_marked = labels.HAS_BUDGETS in observed.cluster.metadata.annotations or _ALL_BUDGETS in known
+        if not is_marked and not disruption_budget.is_asked_for(observed.cluster, self.config):
             return None
         observed = self.from_state(observed)
         wanted = children.wanted_budgets(observed)

@@ -73,9 +73,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
         if ignored := without_effect(file):
             log.warning("fields of the configuration file have no effect here", fields=ignored)
         config = apply(config, file)
-    if config.batch_scheduler:
-        return config
-    name = _scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
+    name = config.batch_scheduler or _scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
     return msgspec.structs.replace(config, batch_scheduler=name)
 
 

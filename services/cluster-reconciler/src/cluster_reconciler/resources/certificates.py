@@ -65,9 +65,20 @@ def chain(
     name, uid = cluster.metadata.name, cluster.metadata.uid
     ca_secret, signer = f"{name}-ca-secret-{uid[:8]}", f"ray-ca-issuer-{name}"
     fqdn = names.head_fqdn(services.head_name(cluster), cluster.metadata.namespace, config.cluster_domain)
+    authority: Body = {
+        "secretName": ca_secret,
+        "isCA": True,
+        "commonName": f"ray-ca-{name}",
+        # With another key, later certificates and those that running pods keep would not trust each other.
+        "privateKey": {"algorithm": "RSA", "size": 4096, "rotationPolicy": "Never"},
+        "duration": "87600h0m0s",
+        "renewBefore": "720h0m0s",
+        "usages": ["cert sign", "crl sign"],
+        "issuerRef": _issuer(f"ray-selfsigned-issuer-{name}"),
+    }
     return (
         _part(cluster, ISSUER, "self-signed issuer", f"ray-selfsigned-issuer-{name}", {"selfSigned": {}}),
-        _part(cluster, CERTIFICATE, "CA certificate", f"ray-ca-certificate-{name}", _ca(name, ca_secret)),
+        _part(cluster, CERTIFICATE, "CA certificate", f"ray-ca-certificate-{name}", authority),
         _part(cluster, ISSUER, "CA issuer", signer, {"ca": {"secretName": ca_secret}}),
         _leaf(cluster, "head", ["localhost", fqdn], heads),
         _leaf(cluster, "worker", ["localhost"], workers),
@@ -79,20 +90,6 @@ def _part(cluster: RayCluster, resource: Resource, step: str, name: str, spec: B
     own = {labels.CLUSTER: cluster.metadata.name, labels.APP_COMPONENT: component, **labels.BY_OPERATOR}
     body = owner.child(cluster, resource, name=name, labels=own, spec=spec)
     return Part(step=step, resource=resource, body=body, is_leaf=is_leaf)
-
-
-def _ca(cluster: str, secret: str) -> Body:
-    return {
-        "secretName": secret,
-        "isCA": True,
-        "commonName": f"ray-ca-{cluster}",
-        # With another key, later certificates and those that running pods keep would not trust each other.
-        "privateKey": {"algorithm": "RSA", "size": 4096, "rotationPolicy": "Never"},
-        "duration": "87600h0m0s",
-        "renewBefore": "720h0m0s",
-        "usages": ["cert sign", "crl sign"],
-        "issuerRef": _issuer(f"ray-selfsigned-issuer-{cluster}"),
-    }
 
 
 def _leaf(cluster: RayCluster, node_type: str, dns_names: Sequence[str], addresses: Iterable[str]) -> Part:

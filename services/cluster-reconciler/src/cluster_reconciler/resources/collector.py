@@ -27,13 +27,14 @@ _EVENT_TYPES: Final = ",".join(
     )
 )
 _AGENT: Final = "RAY_DASHBOARD_AGGREGATOR_AGENT"
-_EVENTS: Final = (
+EVENTS: Final = (
     literal("RAY_enable_ray_event", "true"),
     literal("RAY_enable_core_worker_ray_event_to_aggregator", "true"),
     literal(f"{_AGENT}_EVENTS_EXPORT_ADDR", f"http://localhost:{_EVENTS_PORT}/v1/events"),
     literal(f"{_AGENT}_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
     literal(f"{_AGENT}_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
 )
+"""The environment in which Ray writes its events to the container."""
 
 
 def append_container(pod: Body, node: Node) -> None:
@@ -74,9 +75,3 @@ def find(pod: Body, node: Node) -> Body | None:
     if Gate.HISTORY_SERVER not in node.config.gates:
         return None
     return next((each for each in pod_json.containers(pod) if each["name"] == features.COLLECTOR), None)
-
-
-def add_events_env(pod: Body, node: Node) -> None:
-    """Let Ray write its events to the container."""
-    if find(pod, node) is not None:
-        pod_json.add_missing_env(pod_json.ray_container(pod), *_EVENTS)

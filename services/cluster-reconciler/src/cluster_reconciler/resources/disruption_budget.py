@@ -28,11 +28,6 @@ def is_asked_for(cluster: RayCluster, config: Config) -> bool:
     return asked == "true" or (config.limits_disruption and asked != "false")
 
 
-def may_exist(cluster: RayCluster, config: Config) -> bool:
-    """Return whether a cluster has budgets, or is to have some."""
-    return is_asked_for(cluster, config) or labels.HAS_BUDGETS in cluster.metadata.annotations
-
-
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
     """Return the budgets that a cluster is to have, by name: none while it is suspended.
 

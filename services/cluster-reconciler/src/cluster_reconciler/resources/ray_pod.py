@@ -65,17 +65,18 @@ def complete(pod: Body, node: Node) -> None:
         limit = {"sizeLimit": amounts["memory"]} if amounts.get("memory") is not None else {}
         volume: Body = {"name": "shared-mem", "emptyDir": {"medium": "Memory", **limit}}
         _mount_empty_dir(pod, container, volume, _SHARED_MEMORY_PATH)
-    if node.is_head and traits.is_autoscaling(node.cluster):  # its container sees Ray's logs, and the Ray container its
-        autoscaler = next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
-        for each in (container, autoscaler):
-            _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
-    if (collects := collector.find(pod, node)) is not None:  # it reads Ray's logs
-        for each in (container, collects):
-            _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
+    collects = collector.find(pod, node)
+    readers = [] if collects is None else [collects]
+    if node.is_head and traits.is_autoscaling(node.cluster):
+        readers.insert(0, next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER))
+    for each in (container, *readers) if readers else ():  # they see Ray's logs, and the Ray container theirs
+        _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
     pod["metadata"]["annotations"] = node.config.default_pod_annotations | pod["metadata"]["annotations"]
     text = ray_start.command(params, container, is_head=node.is_head)
     ray_start.set_container_command(pod, text, node.config, exports=graceful_drain.configure_pod(pod, node))
     _complete_env(pod, node, text)
+    if collects is not None:
+        pod_json.add_missing_env(container, *collector.EVENTS)
     _add_probes(container, node, params)
     pod["metadata"]["ownerReferences"] = owner.references(node.cluster)
 
@@ -114,7 +115,6 @@ def _complete_env(pod: Body, node: Node, command: str) -> None:
         tags = f"kuberay_version={node.config.version};kuberay_crd={traits.creator_kind(node.cluster)}"
         pod_json.add_env(container, literal("RAY_USAGE_STATS_EXTRA_TAGS", tags))
     pod_json.add_missing_env(container, literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"))
-    collector.add_events_env(pod, node)
 
 
 def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:

@@ -44,8 +44,9 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{SERVICE}/status": PROMOTION,
     f"{CLUSTER}/pods": ("unit/cluster_reconciler", "scenario/cluster_reconciler"),
     f"{CLUSTER}/pki.py": ("scenario/cluster_reconciler/test_mtls.py",),
-    f"{CLUSTER}/resources/certificates.py": (
+    f"{CLUSTER}/resources/tls.py": (
         "unit/cluster_reconciler/resources/test_certificates.py",
+        "unit/cluster_reconciler/resources/test_tls.py",
         "scenario/cluster_reconciler/test_mtls.py",
     ),
     f"{COMMON}/runtime/fence.py": ("unit/common/runtime/test_fence.py",),

@@ -18,7 +18,7 @@ from cluster_reconciler import batch, children, pki, refusals
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed, Pki, Place
-from cluster_reconciler.resources import certificates, disruption_budget, owner, services
+from cluster_reconciler.resources import disruption_budget, owner, services, tls
 from common import errors, labels, names, pod_json
 from common.api.core import Job, Pod, Service
 from common.api.meta import Items
@@ -260,7 +260,7 @@ class Observer:
     async def _read_pki(self, observed: Observed, fresh: Pki) -> Pki:
         """Read the Issuers and Certificates, and the Secrets of those that are there."""
         cluster, found = observed.cluster, fresh.objects
-        parts = certificates.chain(cluster, self.config)
+        parts = tls.chain(cluster, self.config)
         signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in found)
         for resource, name in itertools.chain((part.place for part in parts), signed):  # it reaches Secrets last
             try:

@@ -15,8 +15,8 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed, Pki
 from cluster_reconciler.reasons import Failure, ReplicaFailure
-from cluster_reconciler.resources import certificates, owner
-from cluster_reconciler.resources.certificates import Part
+from cluster_reconciler.resources import owner, tls
+from cluster_reconciler.resources.tls import Part
 from common import labels, pod_json
 from common.api.opaque import Body
 from common.kube.resources import CERTIFICATE, ISSUER, SECRET
@@ -48,7 +48,7 @@ def require(observed: Observed) -> Continue | ClusterPlan:
 def chain(observed: Observed) -> tuple[Part, ...]:
     """Return the objects that should be there, for the pods that are."""
     heads, workers = observed.addresses
-    return certificates.chain(observed.cluster, observed.config, heads=heads, workers=workers)
+    return tls.chain(observed.cluster, observed.config, heads=heads, workers=workers)
 
 
 def maintain(observed: Observed) -> Continue:
@@ -112,7 +112,7 @@ def missing(observed: Observed) -> str:
     """Return why pods may not use the certificates yet; empty when they may, or when the cluster has no TLS."""
     if observed.pki is None:
         return ""
-    leaves = [part for part in certificates.chain(observed.cluster, observed.config) if part.is_leaf]
+    leaves = [part for part in tls.chain(observed.cluster, observed.config) if part.is_leaf]
     for part in leaves:
         have = observed.pki.objects.get(part.place)
         if have is None or not owner.controls(observed.cluster, have):
@@ -124,7 +124,7 @@ def missing(observed: Observed) -> str:
         secret = observed.pki.objects.get((SECRET, part.secret))
         if secret is None:
             return f"mTLS secrets not ready: secret {part.secret} not found"
-        if absent := [key for key in certificates.KEYS if key not in pod_json.mapping(secret, "data")]:
+        if absent := [key for key in tls.KEYS if key not in pod_json.mapping(secret, "data")]:
             return f"mTLS secrets not ready: secret {part.secret} missing required key {absent[0]}"
     return ""
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster_reconciler.resources import certificates
-from cluster_reconciler.resources.certificates import Part
+from cluster_reconciler.resources import tls
+from cluster_reconciler.resources.tls import Part
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.kube.resources import CERTIFICATE, ISSUER
@@ -17,7 +17,7 @@ KINDS = (ISSUER.kind, CERTIFICATE.kind)
 
 def parts(*, heads: list[str] | None = None) -> dict[str, Part]:
     cluster = a_ray_cluster(metadata={"uid": "0123456789abcdef"})
-    found = certificates.chain(cluster, MTLS.config(), heads=heads or [])
+    found = tls.chain(cluster, MTLS.config(), heads=heads or [])
     return {each.step: each for each in found}
 
 
@@ -31,9 +31,7 @@ def test_they_are_kuberays(name: str) -> None:
     for each in theirs:
         if each["kind"] == "Pod":
             addresses[each["metadata"]["labels"]["ray.io/node-type"]].append(each["status"]["podIP"])
-    chain = certificates.chain(
-        ray_cluster.decode(cluster), MTLS.config(), heads=addresses["head"], workers=addresses["worker"]
-    )
+    chain = tls.chain(ray_cluster.decode(cluster), MTLS.config(), heads=addresses["head"], workers=addresses["worker"])
     ours = {each.name: each.body for each in chain}
     for each in ours.values():
         if each["spec"].get(
@@ -63,5 +61,5 @@ def test_addresses_are_sorted_and_unique_and_always_include_the_local_one() -> N
 def test_the_head_is_named_as_workers_address_it() -> None:
     service: Body = {"metadata": {"name": "other"}}
     cluster = a_ray_cluster(head=a_head(head_service=service))
-    head = certificates.chain(cluster, MTLS.config())[3]
+    head = tls.chain(cluster, MTLS.config())[3]
     assert head.body["spec"]["dnsNames"] == ["localhost", "other.ns.svc.cluster.local"]

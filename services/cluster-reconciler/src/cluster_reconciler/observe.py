@@ -37,6 +37,9 @@ TRUSTED_FOR: Final = timedelta(seconds=300)
 """How long a child outside the state stream is taken to be there after we saw it (spec raycluster §5.1)."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
+Bodies = tuple[Body, ...]
+Changes = Callable[[Observed, Bodies], tuple[Parallel, ...]]
+"""What is to be done about all children of a kind."""
 _ALL_BUDGETS: Final[Place] = (POD_DISRUPTION_BUDGET, "")
 
 
@@ -200,7 +203,7 @@ class Observer:
             budgets=await self._listed_budgets(observed),
         )
 
-    async def _listed_budgets(self, observed: Observed) -> tuple[Body, ...] | None:
+    async def _listed_budgets(self, observed: Observed) -> Bodies | None:
         """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
         known = self.memory_of(observed.cluster).children
         # one that lost its mark to a `kubectl replace` is known, too
@@ -214,7 +217,7 @@ class Observer:
             known.pop(_ALL_BUDGETS, None)
         return listed
 
-    async def _listed_policies(self, observed: Observed) -> tuple[Body, ...] | None:
+    async def _listed_policies(self, observed: Observed) -> Bodies | None:
         """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be.
 
         A spec without any that never changed had none before.
@@ -225,20 +228,14 @@ class Observer:
             return None
         return await self._listed((NETWORK_POLICY, ""), {"generation": generation}, observed, children.policies)
 
-    async def _listed(
-        self,
-        place: Place,
-        wanted: Body,
-        observed: Observed,
-        plan: Callable[[Observed, tuple[Body, ...]], tuple[Parallel, ...]],
-    ) -> tuple[Body, ...] | None:
+    async def _listed(self, place: Place, wanted: Body, observed: Observed, changes: Changes) -> Bodies | None:
         """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
         cluster, memory = observed.cluster, self.memory_of(observed.cluster)
         if memory.trusts(place, wanted, now=observed.now):
             return None
         body = await self.kube.list(place[0], cluster.metadata.namespace, label_selector=selector(cluster))
-        listed: tuple[Body, ...] = tuple(msgspec.json.decode(body)["items"])
-        if plan(observed, listed):
+        listed: Bodies = tuple(msgspec.json.decode(body)["items"])
+        if changes(observed, listed):
             return listed
         memory.children[place] = wanted, observed.now
         return None

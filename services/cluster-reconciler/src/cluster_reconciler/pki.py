@@ -78,7 +78,8 @@ def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
     elif have is None:
         yield Create(resource=part.resource, body=part.body, events=failing, if_exists=IfExists.NEED_OWN)
     elif may_change and _is_outdated(part, pki) and (body := owner.updated(part.body, have, "labels")) is not None:
-        report = events.UPDATED_CERTIFICATE.about(cluster, step=part.step, addresses=" ".join(part.addresses))
+        addresses = " ".join(part.body["spec"]["ipAddresses"])
+        report = events.UPDATED_CERTIFICATE.about(cluster, step=part.step, addresses=addresses)
         yield Replace(resource=part.resource, body=body, events=msgspec.structs.replace(failing, success=report))
 
 

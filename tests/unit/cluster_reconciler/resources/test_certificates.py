@@ -54,8 +54,8 @@ def test_each_cluster_has_a_ca_of_its_own_even_under_the_same_name() -> None:
 
 def test_addresses_are_sorted_and_unique_and_always_include_the_local_one() -> None:
     found = parts(heads=["9.0.0.1", "10.0.0.1", "9.0.0.1"])
-    assert found["head certificate"].addresses == ["10.0.0.1", "127.0.0.1", "9.0.0.1"]
-    assert found["worker certificate"].addresses == ["127.0.0.1"]
+    assert found["head certificate"].body["spec"]["ipAddresses"] == ["10.0.0.1", "127.0.0.1", "9.0.0.1"]
+    assert found["worker certificate"].body["spec"]["ipAddresses"] == ["127.0.0.1"]
 
 
 def test_the_head_is_named_as_workers_address_it() -> None:

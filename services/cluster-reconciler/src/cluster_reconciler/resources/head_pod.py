@@ -79,17 +79,15 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
 def _script(*, takes_username: bool) -> str:
     """Write the program; a Ray that knows no user names must not be given the parameter."""
     username = "username=os.environ.get('REDIS_USERNAME', url.username), " if takes_username else ""
-    program = "; ".join(
-        (
-            "import os, sys",
-            "from urllib.parse import urlparse",
-            "from ray._private.gcs_utils import cleanup_redis_storage",
-            "first = os.environ.get('RAY_REDIS_ADDRESS', '').split(',')[0]",
-            "url = urlparse(first if '://' in first else 'redis://' + first)",
-            "done = cleanup_redis_storage(host=url.hostname, port=url.port, "
-            f"{username}password=os.environ.get('REDIS_PASSWORD', url.password or ''), "
-            "use_ssl=url.scheme == 'rediss', storage_namespace=os.environ.get('RAY_external_storage_namespace'))",
-            "sys.exit(0 if done else 1)",
-        )
+    program = (
+        "import os, sys; "
+        "from urllib.parse import urlparse; "
+        "from ray._private.gcs_utils import cleanup_redis_storage; "
+        "first = os.environ.get('RAY_REDIS_ADDRESS', '').split(',')[0]; "
+        "url = urlparse(first if '://' in first else 'redis://' + first); "
+        "done = cleanup_redis_storage(host=url.hostname, port=url.port, "
+        f"{username}password=os.environ.get('REDIS_PASSWORD', url.password or ''), "
+        "use_ssl=url.scheme == 'rediss', storage_namespace=os.environ.get('RAY_external_storage_namespace')); "
+        "sys.exit(0 if done else 1)"
     )
     return f'echo "To clean up by hand, see {_GUIDE}" && python -c "{program}"'

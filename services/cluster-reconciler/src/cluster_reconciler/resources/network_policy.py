@@ -27,25 +27,18 @@ def build(cluster: RayCluster) -> dict[str, Body]:
         return {}
     name, of_group = cluster.metadata.name, {each.group_name: each for each in config.worker_groups or []}
     head = {labels.CLUSTER: name, labels.NODE_TYPE: labels.HEAD}
-    found = [_policy(cluster, f"{name}-head", labels.HEAD_GROUP, head, config.head, _submitter(cluster))]
+    found = [_policy(cluster, f"{name}-head", labels.HEAD_GROUP, head, config.head, *_submitter(cluster))]
     for group in traits.worker_groups(cluster):
-        selector = {labels.CLUSTER: name, labels.NODE_TYPE: labels.WORKER, labels.GROUP: group.group_name}
+        pods = {labels.CLUSTER: name, labels.NODE_TYPE: labels.WORKER, labels.GROUP: group.group_name}
         rules = of_group.get(group.group_name, config.worker)
-        found.append(_policy(cluster, f"{name}-workers-{group.group_name}", group.group_name, selector, rules))
+        found.append(_policy(cluster, f"{name}-workers-{group.group_name}", group.group_name, pods, rules))
     return {each["metadata"]["name"]: each for each in found}
 
 
-def _policy(
-    cluster: RayCluster,
-    name: str,
-    group: str,
-    selector: dict[str, str],
-    rules: PolicyRules,
-    ingress: tuple[Body, ...] = (),
-) -> Body:
+def _policy(cluster: RayCluster, name: str, group: str, pods: Body, rules: PolicyRules, *ingress: Body) -> Body:
     mode = cast("NetworkPolicyConfig", cluster.spec.network_policy).mode or _DENY_ALL
     among = {"podSelector": {"matchLabels": {labels.CLUSTER: cluster.metadata.name}}}
-    spec: Body = {"podSelector": {"matchLabels": selector}, "policyTypes": []}
+    spec: Body = {"podSelector": {"matchLabels": pods}, "policyTypes": []}
     if mode in {_DENY_ALL, "DenyAllIngress"}:
         spec["policyTypes"].append("Ingress")
         spec["ingress"] = [{"from": [among]}, *ingress, *_stored("Ingress", rules and rules.ingress_rules)]

@@ -52,29 +52,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     """Its name in Events."""
     resource: Resource
+    name: str
     body: Body
+    secret: str
+    """The Secret that a Certificate is written to; empty for an Issuer."""
     is_leaf: bool
     """Whether pods use the certificate: it follows their addresses."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the object."""
-        return self.body["metadata"]["name"]
 
     @property
     def place(self) -> tuple[Resource, str]:
         """Return the kind and the name of the object."""
         return self.resource, self.name
-
-    @property
-    def secret(self) -> str:
-        """Return the Secret that a Certificate is written to; empty for an Issuer."""
-        return self.body["spec"].get("secretName", "") if self.resource is CERTIFICATE else ""
-
-    @property
-    def addresses(self) -> list[str]:
-        """Return the addresses that a leaf certificate names."""
-        return self.body["spec"]["ipAddresses"]
 
 
 def leaf_secret(cluster: RayCluster, *, is_head: bool) -> str:
@@ -113,7 +101,8 @@ def _part(cluster: RayCluster, resource: Resource, step: str, name: str, spec: B
     component = "selfsigned-issuer" if "selfSigned" in spec else step.lower().replace(" ", "-")
     own = {labels.CLUSTER: cluster.metadata.name, labels.APP_COMPONENT: component, **labels.BY_OPERATOR}
     body = owner.child(cluster, resource, name=name, labels=own, spec=spec)
-    return Part(step=step, resource=resource, body=body, is_leaf=is_leaf)
+    secret = spec.get("secretName", "")
+    return Part(step=step, resource=resource, name=name, body=body, secret=secret, is_leaf=is_leaf)
 
 
 def _leaf(cluster: RayCluster, node_type: str, dns_names: Sequence[str], addresses: Iterable[str]) -> Part:
@@ -123,7 +112,7 @@ def _leaf(cluster: RayCluster, node_type: str, dns_names: Sequence[str], address
         "duration": "2160h0m0s",
         "renewBefore": "360h0m0s",
         "dnsNames": sorted({*dns_names}),
-        "ipAddresses": sorted(dict.fromkeys((_LOCAL, *addresses))),
+        "ipAddresses": sorted({_LOCAL, *addresses}),
         "usages": list(_LEAF_USAGES),
         "issuerRef": _issuer(f"ray-ca-issuer-{name}"),
     }

@@ -14,6 +14,7 @@ from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
+from common.ray import cluster_traits as traits
 from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -117,6 +118,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def addresses(self) -> tuple[list[str], list[str]]:
         """Return the addresses of the head and of the workers, sorted; of a cluster of ten thousand pods they are asked for often."""
         return _addresses(self.heads), _addresses(self.workers)
+
+    @property
+    def may_shrink(self) -> bool:
+        """Return whether surplus pods may go that the autoscaler has not named."""
+        return self.config.deletes_random_pods or not traits.is_autoscaling(self.cluster)
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""

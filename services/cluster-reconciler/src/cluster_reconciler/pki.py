@@ -45,12 +45,6 @@ def require(observed: Observed) -> Continue | ClusterPlan:
     return ClusterPlan(actions=step(EmitEvent(event=event)), refusal=refusal, note=problem)
 
 
-def chain(observed: Observed) -> tuple[Part, ...]:
-    """Return the objects that should be there, for the pods that are."""
-    heads, workers = observed.addresses
-    return tls.chain(observed.cluster, observed.config, heads=heads, workers=workers)
-
-
 def maintain(observed: Observed) -> Continue:
     """Make what is absent and change what is out of date, in the order of the chain, up to the first problem; report the state."""
     pki = observed.pki
@@ -59,7 +53,7 @@ def maintain(observed: Observed) -> Continue:
     problem = missing(observed)
     steps = [
         Parallel(actions=(each,), chain=CHAIN)
-        for part in chain(observed)
+        for part in tls.chain(observed.cluster, observed.config, *observed.addresses)
         for each in (*_about(part, observed, pki), *_owner_of_secret(part, observed, pki))
     ]
     reports = step(*_reports(observed, pki, problem), is_side=True)
@@ -143,7 +137,10 @@ def is_complete(observed: Observed) -> bool:
     pki = observed.pki
     if pki is None or not pki.is_served or missing(observed):
         return False
-    return not any(_is_outdated(part, pki) or any(_about(part, observed, pki)) for part in chain(observed))
+    return not any(
+        _is_outdated(part, pki) or any(_about(part, observed, pki))
+        for part in tls.chain(observed.cluster, observed.config, *observed.addresses)
+    )
 
 
 def requeue_at(observed: Observed) -> datetime | None:
@@ -163,7 +160,7 @@ def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
         yield EmitEvent(event=events.PKI_READY.about(cluster))
     if problem or not pki.is_fresh:
         return
-    for part in chain(observed):
+    for part in tls.chain(observed.cluster, observed.config, *observed.addresses):
         have = pki.objects.get(part.place, {})
         if part.resource is CERTIFICATE and (left := _hours_left(have, observed.now)) is not None:
             yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=part.name, hours=f"{left:.1f}"))

@@ -25,7 +25,6 @@ from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.feature_gates import Gate
 from common.kube.resources import POD
-from common.ray import cluster_traits as traits
 from common.runtime.actions import Delete
 
 UNBOUNDED: Final = 2**31 - 1
@@ -71,16 +70,13 @@ def decide(observed: Observed, group: WorkerGroupSpec, *, room: int) -> GroupDec
     While pods that were deleted are still going, only the rest of what is superfluous follows. Surplus pods of a cluster with an autoscaler stay
     unless the configuration lets them go: the autoscaler names the pods that go.
     """
-    may_shrink = observed.config.deletes_random_pods or not traits.is_autoscaling(observed.cluster)
     has_indexes = Gate.MULTI_HOST_INDEXING in observed.config.gates
     pods = observed.by_group.get(group.group_name, ())
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:
         return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))
-    if group.num_of_hosts > 1 and has_indexes:
-        found = _whole(observed.cluster, group, pods, may_shrink=may_shrink, is_waiting=is_waiting, room=room)
-    else:
-        found = _single(observed, group, pods, may_shrink=may_shrink, is_waiting=is_waiting, room=room)
+    decide_replicas = _whole if group.num_of_hosts > 1 and has_indexes else _single
+    found = decide_replicas(observed, group, pods, is_waiting=is_waiting, room=room)
     if not has_indexes:
         found = msgspec.structs.replace(found, creations=(0,) * len(found.creations))
     if not is_waiting:
@@ -88,9 +84,7 @@ def decide(observed: Observed, group: WorkerGroupSpec, *, room: int) -> GroupDec
     return msgspec.structs.replace(found, note="pods that were deleted are still going", unfinished="pods are going")
 
 
-def _single(
-    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, may_shrink: bool, is_waiting: bool, room: int
-) -> GroupDecision:
+def _single(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int) -> GroupDecision:
     """Return what is done about replicas of one pod. Those that cannot recover are replaced once they are gone."""
     cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
     if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod)]):
@@ -104,7 +98,7 @@ def _single(
     running = [pod for pod in pods if pod.metadata.uid not in uids]
     gone = [(pod, "pod") for pod in named if not is_terminating(pod)]
     excess = len(running) - target(group)
-    if excess > 0 and may_shrink:
+    if excess > 0 and observed.may_shrink:
         surplus = sorted(running, key=lambda pod: removal_rank([pod]))[:excess]
         gone += [(pod, "Pod") for pod in surplus if not is_terminating(pod)]
     missing = 0 if is_waiting else max(0, -excess)
@@ -117,9 +111,7 @@ def _single(
     )
 
 
-def _whole(
-    cluster: RayCluster, group: WorkerGroupSpec, pods: Pods, *, may_shrink: bool, is_waiting: bool, room: int
-) -> GroupDecision:
+def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int) -> GroupDecision:
     """Return what is done about replicas of several hosts: whole ones are created and deleted."""
     members: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -132,7 +124,9 @@ def _whole(
         some, of = islice(reasons.items(), at_once), f" for group {group.group_name}"
         gone = ((pod, reason) for name, reason in some for pod in members[name] if not is_terminating(pod))
         return tuple(
-            _delete(cluster, pod, what="worker Pod", more=f"{of}: {why}", failed_more=f"{of}; {described(pod)}")
+            _delete(
+                observed.cluster, pod, what="worker Pod", more=f"{of}: {why}", failed_more=f"{of}; {described(pod)}"
+            )
             for pod, why in gone
         )
 
@@ -154,7 +148,7 @@ def _whole(
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason, is_partial=len(gone) > at_once)
     valid, gone = [name for name in members if name not in unhealthy], unhealthy
     excess = len(valid) - replicas(group)
-    if excess > 0 and may_shrink:
+    if excess > 0 and observed.may_shrink:
         surplus = sorted(valid, key=lambda name: removal_rank(members[name]))[:excess]
         gone |= {name: "scaling down" for name in surplus if name not in going}
     missing = 0 if is_waiting else max(0, -excess)

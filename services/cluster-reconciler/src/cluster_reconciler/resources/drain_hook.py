@@ -78,33 +78,22 @@ while True:
 """A gateway keeps idle connections open, and Ray drops the number of a proxy with long requests alone: either is enough, neither is needed."""
 
 
-def configure_worker(pod: Body, cluster: RayCluster) -> None:
-    """Have a worker drain in Ray before it ends, if its cluster asks for that."""
-    if _is_asked_for(cluster):
-        _configure(pod, _OF_WORKER)
-
-
-def configure_head(pod: Body, cluster: RayCluster) -> None:
-    """Have the head of a RayService finish its requests before it ends, if its cluster asks for that."""
-    if not _is_asked_for(cluster) or not traits.is_for_a_service(cluster):
-        return
-    if taken := [each["port"] for each in service_ports.of_serve(cluster.raw_spec)]:
-        metrics = service_ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
-        _configure(pod, _OF_HEAD, ports=taken, metrics=metrics, settling=SETTLING, fresh=FRESH_AFTER)
-
-
-def _is_asked_for(cluster: RayCluster) -> bool:
-    return cluster.metadata.annotations.get(labels.DRAIN_WORKERS, "").lower() == "true"
-
-
-def _configure(pod: Body, program: str, **values: object) -> None:
-    """Give the Ray container the hook, unless the user gave it one."""
+def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:
+    """Have a worker drain in Ray before it ends, and the head of a RayService finish its requests, if the cluster asks for that."""
     container = pod_json.ray_container(pod)
     lifecycle = pod_json.body(container, "lifecycle")
-    if lifecycle.get("preStop") is not None:
+    is_asked_for = cluster.metadata.annotations.get(labels.DRAIN_WORKERS, "").lower() == "true"
+    if not is_asked_for or lifecycle.get("preStop") is not None:
         return
+    program, values = _OF_WORKER, dict[str, object]()
+    if is_head:
+        taken = [each["port"] for each in service_ports.of_serve(cluster.raw_spec)]
+        if not taken or not traits.is_for_a_service(cluster):
+            return
+        metrics = service_ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
+        program = _OF_HEAD
+        values = {"ports": taken, "metrics": metrics, "settling": SETTLING, "fresh": FRESH_AFTER}
     grace = pod["spec"].get("terminationGracePeriodSeconds")
     seconds = max((DEFAULT_GRACE if grace is None else int(grace)) - RESERVE, LEAST)
     command = ["timeout", str(seconds), "python", "-c", program.format(seconds=seconds, **values)]
-    hook: Body = {"exec": {"command": command}}
-    container["lifecycle"] = {**lifecycle, "preStop": hook}
+    container["lifecycle"] = {**lifecycle, "preStop": {"exec": {"command": command}}}

@@ -28,7 +28,7 @@ def name_prefix(cluster: RayCluster) -> str:
 def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
     """Build the pod; a name in the user's template wins over the one given, as in KubeRay, and a fixed name over both."""
     pod = _without_hook(cluster, config, name=name)
-    drain_hook.configure_head(pod, cluster)
+    drain_hook.configure(pod, cluster, is_head=True)
     return pod
 
 

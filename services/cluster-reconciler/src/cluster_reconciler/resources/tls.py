@@ -71,7 +71,7 @@ def leaf_secret(cluster: RayCluster, *, is_head: bool) -> str:
 
 
 def chain(
-    cluster: RayCluster, config: Config, *, heads: Iterable[str] = (), workers: Iterable[str] = ()
+    cluster: RayCluster, config: Config, heads: Iterable[str] = (), workers: Iterable[str] = ()
 ) -> tuple[Part, ...]:
     """Return the objects in the order in which they are made, for pods at these addresses."""
     name, uid = cluster.metadata.name, cluster.metadata.uid

@@ -38,7 +38,7 @@ def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: 
     if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
         pod["spec"]["restartPolicy"] = "Never"
     ray_pod.complete(pod, node)
-    drain_hook.configure_worker(pod, cluster)
+    drain_hook.configure(pod, cluster, is_head=False)
     return pod
 
 

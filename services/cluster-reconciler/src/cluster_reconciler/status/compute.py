@@ -219,10 +219,8 @@ def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
 
 def _unset(status: RayClusterStatus, fields: Sequence[str], *kinds: ConditionType) -> RayClusterStatus:
     """Return a status without some fields and conditions."""
-    kept = conditions.without(status.conditions, *kinds)
-    return msgspec.structs.replace(
-        status, conditions=kept, **{each: getattr(RayClusterStatus(), each) for each in fields}
-    )
+    unset = {each: getattr(RayClusterStatus(), each) for each in fields}
+    return msgspec.structs.replace(status, conditions=conditions.without(status.conditions, *kinds), **unset)
 
 
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:

@@ -8,6 +8,7 @@ from common import labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.ray import spec_hash
+from common.version import OPERATOR_VERSION
 from scenario.service_reconciler.harness import Harness, a_running_harness, trace_of
 from scenario.upgrade.harness import GATEWAY_API, Pair
 from service_reconciler.settings import Config
@@ -110,7 +111,7 @@ async def test_20_another_versions_annotations_are_renewed_and_nothing_else() ->
     assert cluster(harness, harness.active)["spec"] == scaled
     assert not [each for each in harness.kube.writes() if each.startswith("delete")]
     renewed = cluster(harness, harness.active)["metadata"]["annotations"]
-    assert renewed[labels.KUBERAY_VERSION] == Config().version
+    assert renewed[labels.KUBERAY_VERSION] == OPERATOR_VERSION
     assert renewed[labels.SPEC_HASH] == goal(harness)
 
 

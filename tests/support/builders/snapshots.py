@@ -21,7 +21,6 @@ from common.upgrade.gate_record import Current, State, Step
 from common.upgrade.traffic_record import Record, Share, Upgrade
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
 from service_reconciler.resources import ray_cluster as clusters
-from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -130,7 +129,7 @@ def a_cluster(name: str, config: Json, *, age: float = 7200, ready: bool = True,
             "uid": f"uid-{name}",
             "creationTimestamp": ago(age),
             "labels": marks,
-            "annotations": clusters.stamps(goal, version=Config().version),
+            "annotations": clusters.stamps(goal),
         },
         "spec": config,
         "status": {"conditions": conditions, "state": "ready" if ready else "", **status},

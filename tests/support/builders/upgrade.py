@@ -55,7 +55,7 @@ def a_view(name: str, *conditions: Json, pods: tuple[Pod, ...] = (), details: Js
     goal = ray_service.decode(a_ray_service(config=a_cluster_config(image=image)))
     conditions_now = [*conditions, *([a_condition("HeadPodReady")] if details is not None else [])]
     body: Json = {
-        "metadata": {"name": name, "annotations": clusters.stamps(goal, version=Config().version)},
+        "metadata": {"name": name, "annotations": clusters.stamps(goal)},
         "spec": goal.raw_cluster_config,
         "status": {"conditions": conditions_now},
     }

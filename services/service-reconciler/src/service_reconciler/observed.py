@@ -207,12 +207,12 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
         old = None if self.baking is None else self.baking[0]
         if old is None or not head_is_ready(old):
             return ""
-        is_wanted = ray_cluster.match(old, self.service, version=self.config.version) is Match.FULL
+        is_wanted = ray_cluster.match(old, self.service) is Match.FULL
         return old.metadata.name if is_wanted else ""
 
     def match(self, view: ClusterView) -> Match:
         """Return how a cluster compares with what the RayService asks for."""
-        return ray_cluster.match(view.cluster, self.service, version=self.config.version)
+        return ray_cluster.match(view.cluster, self.service)
 
     def requests_from(self, cluster: str) -> str | None:
         """Return what sends requests to a cluster, None when nothing does.

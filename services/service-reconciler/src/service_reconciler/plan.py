@@ -254,11 +254,11 @@ def _growth(found: Assessment) -> list[Action]:
     is_kept = decision.step is Step.KEEP and decision.rollback is None and found.control.abort is None
     if view is None or not is_kept:
         return []
-    match, version = observed.match(view), observed.config.version
+    match = observed.match(view)
     if match is Match.APPENDED:
-        patch = ray_cluster.growth(view.cluster, service, version=version)
-    elif match is Match.FULL and ray_cluster.needs_stamp(view.cluster, service, version=version):
-        patch = ray_cluster.stamp(view.cluster, service, version=version)
+        patch = ray_cluster.growth(view.cluster, service)
+    elif match is Match.FULL and ray_cluster.needs_stamp(view.cluster, service):
+        patch = ray_cluster.stamp(view.cluster, service)
     else:
         return []
     report = events.CLUSTER_UPDATED.of(role, view.cluster.metadata.namespaced_name)
@@ -275,7 +275,6 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     body = ray_cluster.build(
         service,
         names.pending,
-        version=observed.config.version,
         starts_small=observed.is_incremental and active is not None,
         replaces=names.active,
         policy=policy,

@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 
 from common.feature_gates import BETA, Gates
-from common.version import OPERATOR_VERSION
 
 DELETION_SLACK: Final = 2
 """Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
@@ -15,7 +14,6 @@ DELETION_SLACK: Final = 2
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's switches; the defaults are KubeRay's."""
 
-    version: str = OPERATOR_VERSION
     gates: Gates = BETA
     zero_downtime: bool = True
     """What an absent upgrade strategy means (`ENABLE_ZERO_DOWNTIME`)."""

@@ -37,6 +37,7 @@ from common.runtime.writer import Writer
 from common.settings import Settings
 from common.upgrade import outbound as outbounds
 from common.upgrade.outbound import NoOutbound, Outbound
+from common.version import OPERATOR_VERSION
 from service_reconciler import metrics
 from service_reconciler.execute import Execution
 from service_reconciler.observe import Observer
@@ -127,4 +128,4 @@ async def main(settings: Settings) -> None:
                 outbound=outbound,
             )
 
-    await replica.run(settings, assembled, version=config.version, bus=bus)
+    await replica.run(settings, assembled, version=OPERATOR_VERSION, bus=bus)

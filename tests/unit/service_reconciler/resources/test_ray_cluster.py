@@ -8,18 +8,17 @@ from common import labels
 from common.api import ray_cluster as types
 from common.api import ray_service
 from common.api.opaque import Json
+from common.version import OPERATOR_VERSION
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
-OURS = "raybus-v0"
-
 
 def compare(made_from: Json, goal: Json, **annotations: str) -> Match:
     first = ray_service.decode(a_ray_service(config=made_from))
-    built = ray_cluster.build(first, "demo-abcde", version=OURS)
+    built = ray_cluster.build(first, "demo-abcde")
     built["metadata"]["annotations"] |= annotations
-    return ray_cluster.match(types.decode(built), ray_service.decode(a_ray_service(config=goal)), version=OURS)
+    return ray_cluster.match(types.decode(built), ray_service.decode(a_ray_service(config=goal)))
 
 
 BASE = a_cluster_config()
@@ -64,14 +63,14 @@ def test_what_a_cluster_is_to_the_goal(goal: Json, annotations: dict[str, str], 
 )
 def test_which_annotations_are_renewed(annotations: dict[str, str], expected: bool) -> None:
     service = ray_service.decode(a_ray_service(config=BASE))
-    built = ray_cluster.build(service, "demo-abcde", version=OURS)
+    built = ray_cluster.build(service, "demo-abcde")
     built["metadata"]["annotations"] |= annotations
-    assert ray_cluster.needs_stamp(types.decode(built), service, version=OURS) is expected
+    assert ray_cluster.needs_stamp(types.decode(built), service) is expected
 
 
 def test_a_cluster_carries_labels_annotations_and_owner() -> None:
     service = ray_service.decode(a_ray_service(annotations={"x": "y"}))
-    meta = ray_cluster.build(service, "demo-abcde", version=OURS)["metadata"]
+    meta = ray_cluster.build(service, "demo-abcde")["metadata"]
     assert meta["labels"] == {
         "team": "a",
         labels.ORIGIN_NAME: "demo",
@@ -81,6 +80,6 @@ def test_a_cluster_carries_labels_annotations_and_owner() -> None:
         "x": "y",
         labels.SPEC_HASH: ray_cluster.goal_hash(service),
         labels.NUM_WORKER_GROUPS: "1",
-        labels.KUBERAY_VERSION: OURS,
+        labels.KUBERAY_VERSION: OPERATOR_VERSION,
     }
     assert meta["ownerReferences"][0]["controller"] is True

@@ -19,6 +19,7 @@ from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import owner, spec_hash
+from common.version import OPERATOR_VERSION
 
 NOT_INHERITED: Final = {labels.UPGRADE_RECEIPT, labels.UPGRADE_FROM, labels.UPGRADE_POLICY_RECORD, labels.APPROVED_STEP}
 """Annotations of a RayService that its clusters do not get: of the upgrade, or ours alone to write."""
@@ -36,13 +37,7 @@ class Match(StrEnum):
 
 
 def build(
-    service: RayService,
-    name: str,
-    *,
-    version: str,
-    starts_small: bool = False,
-    replaces: str = "",
-    policy: str | None = None,
+    service: RayService, name: str, *, starts_small: bool = False, replaces: str = "", policy: str | None = None
 ) -> Body:
     """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it.
 
@@ -53,7 +48,7 @@ def build(
     if starts_small:
         groups = [{key: value for key, value in group.items() if key != "replicas"} for group in _groups(config)]
         config = {**config, "workerGroupSpecs": groups}
-    marks = _marks(service, version=version)
+    marks = _marks(service)
     upgrade = {labels.UPGRADE_FROM: replaces, labels.UPGRADE_POLICY_RECORD: policy} if replaces else {}
     return {
         "apiVersion": ray_cluster.API_VERSION,
@@ -69,12 +64,12 @@ def build(
     }
 
 
-def stamps(service: RayService, *, version: str) -> dict[str, str]:
+def stamps(service: RayService) -> dict[str, str]:
     """Return the annotations of a cluster with the hash of its spec and the version of the operator."""
     return {
         labels.SPEC_HASH: goal_hash(service),
         labels.NUM_WORKER_GROUPS: str(len(_groups(service.raw_cluster_config))),
-        labels.KUBERAY_VERSION: version,
+        labels.KUBERAY_VERSION: OPERATOR_VERSION,
     }
 
 
@@ -83,7 +78,7 @@ def goal_hash(service: RayService) -> str:
     return _service_hash(bytes(service.spec_json), None)
 
 
-def match(cluster: RayCluster, service: RayService, *, version: str) -> Match:
+def match(cluster: RayCluster, service: RayService) -> Match:
     """Compare a cluster with the goal.
 
     The annotations decide. Those of another operator's version may come from another algorithm, so that what the cluster
@@ -93,7 +88,7 @@ def match(cluster: RayCluster, service: RayService, *, version: str) -> Match:
     held = annotations.get(labels.SPEC_HASH, "")
     if held == goal:
         return Match.FULL
-    if annotations.get(labels.KUBERAY_VERSION) != version:
+    if annotations.get(labels.KUBERAY_VERSION) != OPERATOR_VERSION:
         held, count = _held_hash(bytes(cluster.spec_json)), len(_groups(cluster.raw_spec))
         if held == goal:
             return Match.FULL
@@ -106,7 +101,7 @@ def match(cluster: RayCluster, service: RayService, *, version: str) -> Match:
     return Match.DIFFERENT
 
 
-def growth(cluster: RayCluster, service: RayService, *, version: str) -> Body:
+def growth(cluster: RayCluster, service: RayService) -> Body:
     """Return the merge patch that appends worker groups; what the autoscaler wrote into the others stays."""
     goal = service.raw_cluster_config
     is_scaled = bool(goal.get("enableInTreeAutoscaling"))
@@ -115,27 +110,25 @@ def growth(cluster: RayCluster, service: RayService, *, version: str) -> Body:
     for group in _groups(goal):
         scaled = held.get(group.get("groupName"), {})
         groups.append({**group, **{key: scaled[key] for key in ("replicas", "scaleStrategy") if key in scaled}})
-    meta = {"resourceVersion": cluster.metadata.resource_version, **_marks(service, version=version)}
+    meta = {"resourceVersion": cluster.metadata.resource_version, **_marks(service)}
     return {"metadata": meta, "spec": {"workerGroupSpecs": groups}}
 
 
-def needs_stamp(cluster: RayCluster, service: RayService, *, version: str) -> bool:
+def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
     """Return whether the annotations of another version of the operator must be renewed.
 
     Those of KubeRay stay where they equal ours: KubeRay, given the cluster back, then finds its own version and leaves
     the spec alone, and two operators at once have nothing to undo.
     """
-    held, wanted = cluster.metadata.annotations, stamps(service, version=version)
-    if held.get(labels.KUBERAY_VERSION) == version:
-        return False
-    is_same = all(held.get(name) == value for name, value in wanted.items() if name != labels.KUBERAY_VERSION)
-    return not (is_same and _KUBERAY.fullmatch(held.get(labels.KUBERAY_VERSION, "")))
+    held = cluster.metadata.annotations
+    version = held.get(labels.KUBERAY_VERSION, "")
+    is_same = {**stamps(service), labels.KUBERAY_VERSION: version}.items() <= held.items()
+    return version != OPERATOR_VERSION and not (is_same and _KUBERAY.fullmatch(version))
 
 
-def stamp(cluster: RayCluster, service: RayService, *, version: str) -> Body:
+def stamp(cluster: RayCluster, service: RayService) -> Body:
     """Return the merge patch that renews the annotations and touches nothing else."""
-    annotations = stamps(service, version=version)
-    return {"metadata": {"resourceVersion": cluster.metadata.resource_version, "annotations": annotations}}
+    return {"metadata": {"resourceVersion": cluster.metadata.resource_version, "annotations": stamps(service)}}
 
 
 def filled(config: Json) -> Json:
@@ -149,13 +142,13 @@ def filled(config: Json) -> Json:
     return cast("Json", _filled(config, written))
 
 
-def _marks(service: RayService, *, version: str) -> Body:
+def _marks(service: RayService) -> Body:
     """Return the labels and annotations of a cluster: the user's on the RayService, not what we noted of the last upgrade, and ours."""
     meta = service.metadata
     inherited = {name: value for name, value in meta.annotations.items() if name not in NOT_INHERITED}
     return {
         "labels": {**meta.labels, **owner.marks(meta.name)},
-        "annotations": {**inherited, **stamps(service, version=version)},
+        "annotations": {**inherited, **stamps(service)},
     }
 
 

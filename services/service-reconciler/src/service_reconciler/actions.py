@@ -1,13 +1,15 @@
 """What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from common.api.meta import Condition, ObjectMeta
 from common.api.ray_service import RayServiceStatus
+from common.kube.resources import Resource
 from common.ray.goal_revision import Spec
-from common.runtime.actions import Action, UpdateStatus
+from common.runtime.actions import Action, ActionEvents, Patch, UpdateStatus
 from common.upgrade import events
-from common.upgrade.events import Data, Event
+from common.upgrade.events import Data
 
 
 class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
@@ -55,9 +57,13 @@ class Publish(Action, frozen=True, kw_only=True):
         """Return the event's id, which is the same when it is repeated."""
         return events.identity(self.data.upgrade, type(self.data), *self.facts)
 
-    def event(self, service: ObjectMeta) -> Event:
-        """Return the event of a RayService."""
-        return Event(namespace=service.namespace, name=service.name, id=self.id, time=self.at, data=self.data)
-
     def __str__(self) -> str:
         return f"publish {self.data.kind} {self.data.upgrade.old or '-'} -> {self.data.upgrade.new}"
+
+
+def change_metadata(
+    resource: Resource, meta: ObjectMeta, report: ActionEvents, **parts: Mapping[str, str | None]
+) -> Patch:
+    """Return a change of an object's `labels` or `annotations`; nothing else in the plan depends on it."""
+    patch = {"metadata": {"resourceVersion": meta.resource_version, **parts}}
+    return Patch(resource=resource, name=meta.name, patch=patch, events=report, is_side=True)

@@ -21,6 +21,7 @@ from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitE
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Receipt
 from service_reconciler import decided, events, upgrade_events
+from service_reconciler.actions import change_metadata
 from service_reconciler.observed import DrainingCluster, Observed, drains
 from service_reconciler.promotion import dangling
 from service_reconciler.promotion import receipt as receipts
@@ -38,42 +39,33 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     The clock of a cluster starts when nothing sends it requests any more; requests that come back stop it.
     A receipt comes before its cluster goes, for a restart in between must not lose it.
     """
-    kept: list[Action] = []
-    marked: list[Action] = []
-    received: list[Action] = []
-    ended: list[Action] = []
+    kept, marked, marks = list[Action](), list[Action](), list[Action]()
+    received, ended = list[Action](), list[Action]()
     deleted: list[RayCluster] = []
-    unmarked: set[str] = set()
     later: list[datetime] = []
-    for cluster in observed.unneeded:
-        uid = cluster.metadata.uid
-        if cluster.metadata.deletion_timestamp is not None:
-            continue
+    draining_of = {each.cluster.metadata.uid: each for each in observed.draining}
+    for cluster in (each for each in observed.unneeded if each.metadata.deletion_timestamp is None):
         sender = observed.requests_from(cluster.metadata.name)
         until = now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
         if until is not None:
             kept += _kept(observed, cluster, sender, now=now) if sender is not None else []
             later.append(until)
-            unmarked.add(uid)
             continue
-        draining = next((each for each in observed.draining if each.cluster.metadata.uid == uid), None)
+        draining = draining_of.get(cluster.metadata.uid)
         due, lacking = _deadline(observed, cluster, draining, now=now)
         if lacking:
-            report = events.CLUSTER_UPDATED.failure("old", cluster.metadata.namespaced_name)
-            if draining is not None and labels.DRAINING_SINCE in lacking:
-                report = msgspec.structs.replace(report, success=_began(observed, draining, due))
+            began = _began(observed, draining, due) if draining and labels.DRAINING_SINCE in lacking else None
             marked += upgrade_events.drain_started(observed, cluster, lacking, now=now)
-            marked.append(_annotated(cluster, lacking, report))
+            marked.append(annotated(cluster, "old", lacking, success=began))
         again = max(due, now) if lacking else _requeue_at(observed, cluster, draining, due, now=now)
         if again is not None:
+            marks += _pod_marks(draining, now=now) if draining is not None else []
             later.append(again)
             continue
         deleted.append(cluster)
-        unmarked.add(uid)
         found = receipts.finished(cluster, draining.ongoing if draining is not None else None, now=now)
         received += _received(observed, found) if found is not None and not receipts.is_written(observed, found) else []
         ended += [EmitEvent(event=_ended(draining))] if draining is not None else []
-    marks = _pod_marks(observed, without=unmarked, now=now)
     over = _upgrade_over(observed, {each.metadata.name for each in deleted}, now=now)
     actions = (*kept, *marked, *marks, *received, *map(deletion, deleted), *ended, *over)
     chained = tuple(msgspec.structs.replace(each, chain=CLEANUP) for each in actions)
@@ -100,11 +92,7 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
     actions: list[Action] = []
     held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in cluster.metadata.annotations]
     if held:
-        actions.append(
-            _annotated(
-                cluster, dict.fromkeys(held), events.CLUSTER_UPDATED.failure("old", cluster.metadata.namespaced_name)
-            )
-        )
+        actions.append(annotated(cluster, "old", dict.fromkeys(held)))
     changes = (observed.record.changed_at, decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS))
     if now - max((each for each in changes if each is not None), default=now) >= LATE:
         note = f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: it gets requests from {sender}"
@@ -147,21 +135,17 @@ def _requeue_at(
     return None if again is None else earliest(again, refresh)
 
 
-def _pod_marks(observed: Observed, *, without: set[str], now: datetime) -> list[Action]:
-    """Return the marks of pods that can drain and lack theirs or its refresh; the clusters `without`, by uid, get none."""
+def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
+    """Return the marks of pods that can drain and lack theirs or its refresh."""
     actions: list[Action] = []
-    for draining in (each for each in observed.draining if each.cluster.metadata.uid not in without):
-        since = dangling.draining_since(draining.cluster)
-        refreshes = dangling.refreshes(since, now=now) if since is not None else 0
-        mark = {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
-        for meta in (pod.metadata for pod in draining.pods if drains(pod)):
-            if meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
-                patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": mark}}
-                note = (
-                    f"The pod {meta.namespaced_name} is not marked as draining, so its proxy keeps connections open: "
-                )
-                report = ActionEvents(failure=warning(EventReason.DRAIN_NOT_MARKED, "Drain", note))
-                actions.append(Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True))
+    since = dangling.draining_since(draining.cluster)
+    refreshes = dangling.refreshes(since, now=now) if since is not None else 0
+    mark = {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
+    for meta in (pod.metadata for pod in draining.pods if drains(pod)):
+        if meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
+            note = f"The pod {meta.namespaced_name} is not marked as draining, so its proxy keeps connections open: "
+            report = ActionEvents(failure=warning(EventReason.DRAIN_NOT_MARKED, "Drain", note))
+            actions.append(change_metadata(POD, meta, report, annotations=mark))
     return actions
 
 
@@ -186,9 +170,7 @@ def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> li
     is_there = any(each.metadata.name == old for each in observed.clusters)
     if active is None or not old or (is_there and old not in deleted):
         return []
-    over = _annotated(
-        active, {labels.UPGRADE_FROM: None}, events.CLUSTER_UPDATED.failure("active", active.metadata.namespaced_name)
-    )
+    over = annotated(active, "active", {labels.UPGRADE_FROM: None})
     if is_there:
         return [over]
     found = receipts.lost(observed, active, old, now=now)
@@ -196,10 +178,13 @@ def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> li
     return [*(upgrade_events.completed(observed, found) if is_written else _received(observed, found)), over]
 
 
-def _annotated(cluster: RayCluster, annotations: Mapping[str, str | None], report: ActionEvents) -> Patch:
-    meta = cluster.metadata
-    patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
-    return Patch(resource=RAY_CLUSTER, name=meta.name, patch=patch, events=report, is_side=True)
+def annotated(
+    cluster: RayCluster, role: str, annotations: Mapping[str, str | None], *, success: Event | None = None
+) -> Patch:
+    """Return a change of a cluster's annotations; a failure names its role."""
+    failure = events.CLUSTER_UPDATED.of(role, cluster.metadata.namespaced_name).failure
+    report = ActionEvents(success=success, failure=failure)
+    return change_metadata(RAY_CLUSTER, cluster.metadata, report, annotations=annotations)
 
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:

@@ -20,7 +20,7 @@ from common.problem import Problem, message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import Action, ActionEvents, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
@@ -235,16 +235,10 @@ def _policy_edit(found: Assessment) -> list[Action]:
     is_kept = found.decision.step is Step.KEEP and found.decision.rollback is None and found.control.abort is None
     if cluster is None or not isinstance(record, str) or not is_kept or controls.failed_gate(observed) is not None:
         return []
-    meta = cluster.metadata
-    where = meta.namespaced_name
+    where = cluster.metadata.namespaced_name
     note = f"The upgrade to RayCluster {where} follows its UpgradePolicy as it was edited (applyEdits: AtOnce)"
-    report = ActionEvents(
-        success=normal(EventReason.POLICY_EDITED, "Upgrade", note),
-        failure=events.CLUSTER_UPDATED.of("new", where).failure,
-    )
-    annotations = {labels.UPGRADE_POLICY_RECORD: record}
-    patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
-    return [Patch(resource=RAY_CLUSTER, name=meta.name, patch=patch, events=report, is_side=True)]
+    edited = normal(EventReason.POLICY_EDITED, "Upgrade", note)
+    return [draining.annotated(cluster, "new", {labels.UPGRADE_POLICY_RECORD: record}, success=edited)]
 
 
 def _growth(found: Assessment) -> list[Action]:

@@ -61,7 +61,10 @@ class Publisher:
 
     async def publish(self, action: Publish, observed: Observed, _writer: Writer) -> bool:
         """Publish an event unless this process has, and report it if it is lost. Raises `Retryable` while it may still go."""
-        event = action.event(observed.service.metadata)
+        meta = observed.service.metadata
+        event = upgrade_events.Event(
+            namespace=meta.namespace, name=meta.name, id=action.id, time=action.at, data=action.data
+        )
         if event.id in self._published:
             self._published[event.id] = None
             return False
@@ -86,7 +89,7 @@ class Publisher:
             return False
         log.error("an upgrade event is lost", event_id=event.id, kind=event.kind, error=str(lost))
         note = f"External consumers do not receive the upgrade's step {event.kind}: {lost}"
-        await self._report(observed.service.metadata, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
+        await self._report(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
         return False
 
     def _is_waited_for(self) -> bool:

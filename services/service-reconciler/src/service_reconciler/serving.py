@@ -23,6 +23,7 @@ from common.ray import owner, serve_status
 from common.ray.view import CHECKS_KEPT
 from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch
 from service_reconciler import events
+from service_reconciler.actions import change_metadata
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
 from service_reconciler.reasons import EventReason, Reason
@@ -65,13 +66,8 @@ def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
     service, pending, policy = observed.service, observed.pending, observed.policy
     name = names.preview_service(service.metadata.name)
     have = next((each for each in observed.services if each.metadata.name == name), None)
-    if (
-        is_wanted
-        and pending is not None
-        and policy is not None
-        and policy.preview is not None
-        and policy.preview.service
-    ):
+    wished = None if policy is None else policy.preview
+    if is_wanted and pending is not None and wished is not None and wished.service:
         want = services.preview(service, pending.name, config=pending.cluster.raw_spec)
         write = _write(have, want) if want["spec"]["ports"] else None
         return [] if write is None else [msgspec.structs.replace(write, is_side=True)]
@@ -110,9 +106,8 @@ def head_labels(observed: Observed) -> list[Action]:
         excluded = observed.service.spec.exclude_head_pod_from_serve_svc
         value = head_label(head, view.proxy_answers, excluded=excluded)
         if value != head.metadata.labels.get(labels.SERVE):
-            actions.append(
-                _labelled(head, labels.SERVE, value, events.HEAD_LABELLED.of(value, head.metadata.namespaced_name))
-            )
+            report = events.HEAD_LABELLED.of(value, head.metadata.namespaced_name)
+            actions.append(change_metadata(POD, head.metadata, report, labels={labels.SERVE: value}))
     return actions
 
 
@@ -140,14 +135,8 @@ def shared_labels(observed: Observed) -> list[Action]:
                 "until the upgrade ends: "
             )
             report = ActionEvents(failure=warning(EventReason.FAILED_TO_LABEL_POD, "Update", note))
-            actions.append(_labelled(pod, labels.SERVES, value, report))
+            actions.append(change_metadata(POD, meta, report, labels={labels.SERVES: value}))
     return actions
-
-
-def _labelled(pod: Pod, label: str, value: str | None, report: ActionEvents) -> Action:
-    meta = pod.metadata
-    patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {label: value}}}
-    return Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True)
 
 
 def _is_shared(observed: Observed) -> bool:
@@ -171,13 +160,10 @@ def _is_on(observed: Observed) -> bool:
 def _members(observed: Observed) -> set[str]:
     """Return, by uid, the pods that clients of the Service may reach; of a single cluster all, while the Service selects by the label."""
     active, pending, shares = observed.active, observed.pending, observed.record.clusters
-    found: list[Pod] = []
-    if not _is_needed(observed):
-        found += active.pods if active is not None and _is_on(observed) else ()
-        return {pod.metadata.uid for pod in found}
-    if active is not None and (active.name not in shares or shares[active.name].weight > 0):
-        found += active.pods
-    if pending is not None and pending.name in shares and shares[pending.name].weight > 0:
+    if active is None or pending is None or not _is_needed(observed):
+        return {pod.metadata.uid for pod in active.pods} if active is not None and _is_on(observed) else set()
+    found = list(active.pods) if active.name not in shares or shares[active.name].weight > 0 else list[Pod]()
+    if pending.name in shares and shares[pending.name].weight > 0:
         details = pending.serve.details
         nodes = serve_status.serving_nodes(details) if details is not None else frozenset[str]()
         # a pod that had a running replica stays: its readiness follows its replicas

@@ -44,8 +44,13 @@ FINALIZER_REFUSED: Final = ActionEvents(
 
 def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
     """Report what differs from the last reconcile, each once."""
-    old = found.observed.service.status
-    yield from _of_foreign_names(found.observed)
+    meta, old = found.observed.service.metadata, found.observed.service.status
+    for name in sorted(found.observed.foreign_names):
+        note = (
+            f"The status names RayCluster {meta.namespace}/{untrusted.clipped(name, LONGEST_NAME)}, which RayService {meta.name} does not own: "
+            "the cluster is left alone and the status is corrected; restrict write access to rayservices/status"
+        )
+        yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
     yield from _of_clusters(found)
     yield from _of_rollback(found)
     yield from _of_roles(found)
@@ -65,16 +70,6 @@ def timeout(observed: Observed, *, now: datetime) -> Event:
     spent = now - found.last_transition_time if found is not None else limit
     note = f"exceeded after {durations.text(spent)} (configured timeout: {durations.text(limit)})"
     return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
-
-
-def _of_foreign_names(observed: Observed) -> Iterator[Event]:
-    meta = observed.service.metadata
-    for name in sorted(observed.foreign_names):
-        note = (
-            f"The status names RayCluster {meta.namespace}/{untrusted.clipped(name, LONGEST_NAME)}, which RayService {meta.name} does not own: "
-            "the cluster is left alone and the status is corrected; restrict write access to rayservices/status"
-        )
-        yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
 
 
 def _of_clusters(found: Assessment) -> Iterator[Event]:

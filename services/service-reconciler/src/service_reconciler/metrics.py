@@ -263,15 +263,13 @@ class RayServiceCollector(Collector):
             share = record.clusters.get(name, Share(capacity=0, weight=0)) if record.clusters else whole
             yield TRAFFIC, (name, role), share.weight
             yield TARGET, (name, role), share.capacity
-            details = None
+            running = 0.0
             if (seen := self._seen(cluster)) is not None:
                 details, age = seen
                 yield POLL_AGE, (name, role), age
-            if details is None or not serve_status.is_running(details):
-                yield RUNNING, (name, role), 0
-            else:
-                capacity = serve_status.capacity(details)
-                yield RUNNING, (name, role), capacity * serve_status.running_percent(details) / WHOLE
+                if details is not None and serve_status.is_running(details):
+                    running = serve_status.capacity(details) * serve_status.running_percent(details) / WHOLE
+            yield RUNNING, (name, role), running
 
 
 def _of_receipt(last: Receipt) -> Iterator[Sample]:

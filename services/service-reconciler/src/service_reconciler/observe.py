@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -132,9 +133,7 @@ class Observer:
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
-            policy=None
-            if active is None or pending is None
-            else upgrade_policy.of_upgrade(active.cluster, pending.cluster),
+            policy=upgrade_policy.of_upgrade(active.cluster, pending.cluster) if active and pending else None,
             next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
             policy_read=next_policy if isinstance(next_policy, Reading) else None,
             clock_set_at=self._watch.set_at(),
@@ -201,16 +200,15 @@ class Observer:
     async def _begun(self, service: RayService) -> Observed:
         """Return a RayService with its Services, and its clusters by name."""
         meta, foreign = service.metadata, set[str]()
-        head_place = (meta.namespace, names.head_service(meta.name))
-        head = self._cache.get(Service, *head_place)
-        serve = self._cache.get(Service, meta.namespace, services.serve_name(service))
         for role in (service.status.active_service_status, service.status.pending_service_status):
             if name := role.ray_cluster_name:
                 cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
                 is_others = cluster is not None and not owner.may_control(meta, cluster.metadata)
                 foreign |= {name} if is_others or illegal_name(RAY_CLUSTER, name) else set()
+        head = self._cache.get(Service, meta.namespace, names.head_service(meta.name))
+        serve = self._cache.get(Service, meta.namespace, services.serve_name(service))
         clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
-        serving = services.selected(serve) or services.selected(self._cache.get(Service, *head_place))
+        serving = services.selected(serve) or services.selected(head)
         return Observed(
             service=service,
             config=self._config,
@@ -224,12 +222,16 @@ class Observer:
     async def _views(
         self, service: RayService, clusters: Names, *, now: datetime
     ) -> tuple[ClusterView | None, ClusterView | None]:
-        ages = (RECENT if clusters.pending else STEADY, FRESH)
-        active, pending = (self._view(service, each) for each in (clusters.active, clusters.pending))
+        namespace, ages = service.metadata.namespace, (RECENT if clusters.pending else STEADY, FRESH)
+        views: list[ClusterView | None] = []
+        for name in (clusters.active, clusters.pending):
+            cluster = self._cache.get(RayCluster, namespace, name) if name else None
+            pods = self._cache.list(Pod, namespace, {labels.CLUSTER: name}) if cluster is not None else ()
+            views.append(None if cluster is None else ClusterView(cluster=cluster, pods=tuple(pods)))
         checks: list[asyncio.Task[tuple[bool, ...]] | None] = []
         async with asyncio.TaskGroup() as group:
-            polled = group.create_task(self._serve.poll_pair(active, pending, max_ages=ages, now=now))
-            for view, age in zip((active, pending), ages, strict=True):
+            polled = group.create_task(self._serve.poll_pair(*views, max_ages=ages, now=now))
+            for view, age in zip(views, ages, strict=True):
                 is_checked = view is not None and head_is_ready(view.cluster) and not service.excludes_head_pod
                 head = view.head if view is not None and is_checked else None
                 check = None if head is None else self._serve.check_proxy(head, max_age=max(age, RECENT))
@@ -242,24 +244,17 @@ class Observer:
             self._timed(pending, answers[1], service, is_goal=pending is goes_to, now=now),
         )
 
-    def _view(self, service: RayService, name: str) -> ClusterView | None:
-        namespace = service.metadata.namespace
-        cluster = self._cache.get(RayCluster, namespace, name) if name else None
-        if cluster is None:
-            return None
-        return ClusterView(cluster=cluster, pods=tuple(self._cache.list(Pod, namespace, {labels.CLUSTER: name})))
-
     def _timed(
         self, view: ClusterView | None, answers: tuple[bool, ...], service: RayService, *, is_goal: bool, now: datetime
     ) -> ClusterView | None:
         """Return a view with the answers of its proxy, and since when its cluster lacks the Serve config that it is to get."""
         if view is None:
             return None
-        uid = view.cluster.metadata.uid
+        uid, since = view.cluster.metadata.uid, None
         if not is_goal or not head_is_ready(view.cluster) or submit.has(view, service.serve_config):
             self._lacking.pop(uid, None)
-            return msgspec.structs.replace(view, proxy_answers=answers)
-        since = self._lacking[uid] = self._lacking.get(uid, now)
+        else:
+            since = self._lacking[uid] = self._lacking.get(uid, now)
         return msgspec.structs.replace(view, proxy_answers=answers, lacks_goal_since=since)
 
     async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
@@ -298,18 +293,13 @@ class Observer:
 
     def _endpoints(self, observed: Observed) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
-        service, clusters = observed.service, observed.names
-        have = self._cache.get(Service, service.metadata.namespace, services.serve_name(service))
-        is_ours = have is not None and owner.other(have.metadata, service.metadata) is None
-        backends = [services.serve_name(service)] if is_ours else []
+        namespace, clusters, own = observed.service.metadata.namespace, observed.names, observed.own_serve_service
+        backends = [own.metadata.name] if own is not None else []
         if observed.is_incremental:
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]
-        return service_ports.pod_count(
-            each
-            for backend in backends
-            for each in self._cache.list(EndpointSlice, service.metadata.namespace, {labels.SERVICE_NAME: backend})
-        )
+        slices = (self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: each}) for each in backends)
+        return service_ports.pod_count(chain.from_iterable(slices))
 
 
 def _exporters(view: ClusterView) -> Nodes:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Self
 
 import msgspec
 from msgspec import UnsetType
@@ -12,7 +13,7 @@ from common import names as naming
 from common.api.core import Pod, Service
 from common.api.gateway import GrpcRoute, Route, lagging_parents
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
+from common.api.ray_service import RayService, RayServiceStatus
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.problem import Problem
 from common.ray import owner, serve_writer
@@ -38,6 +39,12 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
     active: str = ""
     pending: str = ""
+
+    @classmethod
+    def of(cls, status: RayServiceStatus) -> Self:
+        """Return the names in a status."""
+        active, pending = status.active_service_status, status.pending_service_status
+        return cls(active=active.ray_cluster_name, pending=pending.ray_cluster_name)
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
@@ -240,12 +247,9 @@ def names_of(
 
     The Services select the cluster that serves. An unneeded cluster has a deadline, so one without it was pending.
     """
-    status = service.status
-    names = Names(
-        active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
-    )
+    names = Names.of(service.status)
     is_forged = not foreign.isdisjoint({names.active, names.pending})
-    if not is_forged and (names != Names() or status.conditions):
+    if not is_forged and (names != Names() or service.status.conditions):
         return names
     alive = [
         each

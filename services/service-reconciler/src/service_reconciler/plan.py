@@ -121,7 +121,8 @@ def _suspend(observed: Observed, *, now: datetime) -> Writes | None:
         return Writes(note=state)
     actions: list[Action] = []
     if state is State.REQUESTED:
-        actions += upgrade_events.suspended(observed, now=now)
+        why = "The RayService is suspended; all its clusters are deleted."
+        actions += upgrade_events.cut_short(observed, "ServiceSuspended", why, now=now)
     elif state is State.SUSPENDING:
         alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
         actions += upgrade_events.swept(observed, now=now)
@@ -164,10 +165,10 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
         *upgrade_events.past_verdicts(observed),
         *upgrade_events.steps(observed, now=now),
         *upgrade_events.present_verdicts(observed),
-        *upgrade_events.ended(observed, names, status, now=now),
+        *upgrade_events.ended(observed, status, now=now),
     )
     after = (
-        *upgrade_events.after(observed, names, status, now=now),
+        *upgrade_events.after(observed, status, now=now),
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),

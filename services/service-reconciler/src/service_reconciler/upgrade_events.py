@@ -32,33 +32,50 @@ from service_reconciler.status import compute
 from service_reconciler.status.conditions import is_timed_out
 
 
-def ended(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Return the end of an upgrade that cannot be observed any more once a status with these names is written."""
-    if is_timed_out(status.conditions):
-        return _failed(observed, status, now=now)
-    return _unmade(observed, names, status, now=now)
+def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
+    """Yield the end of an upgrade that cannot be observed any more once this status is written."""
+    held, names, kind = observed.names, Names.of(status), ConditionType.UPGRADE_ABORTED
+    if is_timed_out(status.conditions):  # nothing is tried any more
+        pair, ready = (
+            held if held.pending else Names(pending=held.active),
+            conditions.find(status.conditions, ConditionType.READY),
+        )
+        if ready is not None and pair.pending:
+            data = events.Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
+            yield Publish(data=data, at=now)
+        return
+    is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
+    if not is_over or any(each.metadata.name == held.pending for each in observed.clusters):
+        return  # with its cluster, `of_status` yields the abort afterwards
+    abort = conditions.find(status.conditions, kind)
+    if abort is not None and not decided.holds(observed.service, kind):
+        data = events.Aborted(upgrade=_upgrade(observed, held), reason=abort.reason, message=abort.message, over=False)
+        yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
+    yield _rolled_back(observed, held, status, at=now)
 
 
-def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
+def after(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield what the status shows from this write on."""
     old = observed.service.status
     if compute.differs(old, status):
         known = {each.id for each in of_status(observed, observed.names, old, now=now)}
-        kept = Names() if is_timed_out(status.conditions) else names
-        new = of_status(observed, kept, compute.stamped(status, now=now), now=now)
+        new = of_status(observed, Names.of(status), compute.stamped(status, now=now), now=now)
         yield from (each for each in new if each.id not in known)
 
 
-def suspended(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield the end of the upgrade that is on when its service is suspended."""
-    why = "The RayService is suspended; all its clusters are deleted."
-    return _cut_short(observed, "ServiceSuspended", why, now=now)
+def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
+    """Yield the abort of the upgrade that is on when its service ends."""
+    yield from steps(observed, now=now)
+    names = observed.names
+    if names.active and names.pending:
+        data = events.Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
+        yield Publish(data=data, facts=(reason,), at=now)
 
 
 def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield what ends with a RayService."""
     why = "The RayService is deleted, and all its clusters with it."
-    yield from _cut_short(observed, "ServiceDeleted", why, now=now)
+    yield from cut_short(observed, "ServiceDeleted", why, now=now)
     yield from swept(observed, now=now)
 
 
@@ -100,10 +117,9 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     It takes the next step only when the status shows the last one (ADR 6), so each of them is observed here once.
     """
     status, names = observed.service.status, observed.names
-    held = status.active_service_status, status.pending_service_status
-    is_shown = (held[0].ray_cluster_name, held[1].ray_cluster_name) == (names.active, names.pending)
-    if not (observed.is_incremental and names.active and names.pending and is_shown):
+    if not (observed.is_incremental and names.active and names.pending and Names.of(status) == names):
         return
+    held = status.active_service_status, status.pending_service_status
     empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
     before, after = _split(*held), _split(*(compute.mirrored(observed, each, names) for each in empty))
     moved = [
@@ -166,14 +182,14 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
         is_needed = cluster.metadata.name in {names.active, names.pending}
         if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
             continue
-        found = receipts.origin_of(names, active, cluster)
-        if found is None:
+        pair = receipts.origin_of(names, active, cluster)
+        if pair is None:
             continue
-        if found.is_promoted:
-            yield Publish(data=events.Promoted(upgrade=_upgrade(observed, found.pair)), at=at)
+        if pair.pending == names.active:
+            yield Publish(data=events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
         else:
-            yield from _of_conditions(observed, found.pair, status, ConditionType.UPGRADE_ABORTED)
-            yield _rolled_back(observed, found.pair, status, at=at)
+            yield from _of_conditions(observed, pair, status, ConditionType.UPGRADE_ABORTED)
+            yield _rolled_back(observed, pair, status, at=at)
     if not (names.active and names.pending):
         return
     upgrade, made = _upgrade(observed, names), there.get(names.pending)
@@ -211,38 +227,6 @@ def _of_conditions(
             case _:
                 continue
         yield Publish(data=data, facts=(when, why, text), at=when)
-
-
-def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Yield the abort of an upgrade without its cluster; with it, `of_status` yields the abort afterwards."""
-    held, kind = observed.names, ConditionType.UPGRADE_ABORTED
-    is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
-    if not is_over or any(each.metadata.name == held.pending for each in observed.clusters):
-        return
-    abort = conditions.find(status.conditions, kind)
-    if abort is not None and not decided.holds(observed.service, kind):
-        upgrade = _upgrade(observed, held)
-        data = events.Aborted(upgrade=upgrade, reason=abort.reason, message=abort.message, over=False)
-        yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
-    yield _rolled_back(observed, held, status, at=now)
-
-
-def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Yield that a service did not become ready in time, and that nothing is tried any more."""
-    held, ready = observed.names, conditions.find(status.conditions, ConditionType.READY)
-    pair = held if held.pending else Names(pending=held.active)
-    if ready is not None and pair.pending:
-        data = events.Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
-        yield Publish(data=data, at=now)
-
-
-def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
-    """Yield the abort of the upgrade that is on when its service ends."""
-    yield from steps(observed, now=now)
-    names = observed.names
-    if names.active and names.pending:
-        data = events.Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
-        yield Publish(data=data, facts=(reason,), at=now)
 
 
 def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Publish:

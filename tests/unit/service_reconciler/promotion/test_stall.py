@@ -1,13 +1,12 @@
 """Since when an upgrade makes no progress, and the reason for that."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from common.api.opaque import Json
 from common.problem import Problem
-from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import control
@@ -15,7 +14,7 @@ from service_reconciler.reasons import Reason
 from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
 
 NOW = at(1000)
-CONTROLS = Controls(deadline=timedelta(seconds=300))
+DEADLINE = {"raybus.io/progress-deadline": "5m"}
 READY = a_condition("Ready", seconds=70)
 UNSCHEDULABLE = a_condition("PodScheduled", status="False", reason="Unschedulable", message="no GPU is free")
 
@@ -59,7 +58,7 @@ def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: floa
 
 
 def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
-    found = control.stalled(FLAPPED, CONTROLS, is_back=False, now=NOW)[0]
+    found = control.stalled(FLAPPED, now=NOW)[0]
     assert found is not None
     assert found.code is Reason.APPLICATION_NOT_READY
 
@@ -103,15 +102,15 @@ def test_when_an_upgrade_last_progressed(observed: Observed, seconds: float) -> 
     assert control.progress_since(observed, observed.pending, now=NOW) == at(seconds)
 
 
-def judged(
-    observed: Observed, controls: Controls = CONTROLS, *, now: float = 1000
-) -> tuple[Problem[Reason] | None, datetime | None]:
-    return control.stalled(observed, controls, is_back=False, now=at(now))
+def judged(*conditions: Json, now: float = 1000, **fields: Any) -> tuple[Problem[Reason] | None, datetime | None]:
+    """Return whether an upgrade with a deadline of five minutes is stalled."""
+    annotations = DEADLINE | fields.pop("annotations", {})
+    return control.stalled(an_upgrade(*conditions, annotations=annotations, **fields), now=at(now))
 
 
 def test_before_its_deadline_it_is_requeued_at_the_deadline() -> None:
-    assert judged(an_upgrade(interval=0, changed=40), now=339) == (None, at(340))
-    assert judged(an_upgrade(interval=0, changed=40), now=340)[0] is not None
+    assert judged(interval=0, changed=40, now=339) == (None, at(340))
+    assert judged(interval=0, changed=40, now=340)[0] is not None
 
 
 REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
@@ -155,7 +154,7 @@ REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
     ],
 )
 def test_the_cause_is_named_from_what_is_seen(pending: Any, reason: Reason) -> None:
-    found, _ = judged(an_upgrade(pending=pending))
+    found, _ = judged(pending=pending)
     assert found is not None
     assert found.code is reason
     assert found.message.startswith("No progress for 5m0s (raybus.io/progress-deadline): ")
@@ -165,23 +164,23 @@ HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it wa
 
 
 @pytest.mark.parametrize(
-    ("controls", "is_held"),
+    ("annotations", "is_held"),
     [
-        pytest.param(Controls(on_deadline=OnDeadline.PAUSE), True, id="a pause stays although it progresses"),
-        pytest.param(Controls(on_deadline=OnDeadline.PAUSE, promotes=True), False, id="promoted"),
-        pytest.param(Controls(on_deadline=OnDeadline.WAIT), False, id="waiting"),
+        pytest.param({"raybus.io/on-deadline": "Pause"}, True, id="a pause stays although it progresses"),
+        pytest.param({"raybus.io/on-deadline": "Pause", "raybus.io/promote": "true"}, False, id="promoted"),
+        pytest.param({"raybus.io/on-deadline": "Wait"}, False, id="waiting"),
     ],
 )
-def test_a_reported_deadline_holds_while_it_pauses(controls: Controls, *, is_held: bool) -> None:
-    found, _ = judged(an_upgrade(HELD, changed=999), controls)
+def test_a_reported_deadline_holds_while_it_pauses(annotations: dict[str, str], *, is_held: bool) -> None:
+    found, _ = judged(HELD, changed=999, annotations=annotations)
     assert found == (Problem(Reason.GATEWAY_NOT_READY, "as it was") if is_held else None)
 
 
 def test_a_cause_does_not_flicker_but_a_better_one_is_taken() -> None:
     vague = a_condition("UpgradeStalled", reason="ProgressDeadlineExceeded", message="no idea")
     room = a_view("green", pods=(a_pod(UNSCHEDULABLE, phase="Pending"),))
-    named = judged(an_upgrade(vague, pending=room))[0]
+    named = judged(vague, pending=room)[0]
     assert named is not None
     assert named.code is Reason.INSUFFICIENT_CAPACITY
     reported = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="first message")
-    assert judged(an_upgrade(reported, pending=room))[0] == Problem(Reason.INSUFFICIENT_CAPACITY, "first message")
+    assert judged(reported, pending=room)[0] == Problem(Reason.INSUFFICIENT_CAPACITY, "first message")

@@ -13,7 +13,7 @@ observed now, and stays as it was named first unless a better one is found, so t
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -27,7 +27,7 @@ from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.controls import Controls, OnDeadline
+from common.upgrade.controls import OnDeadline
 from common.upgrade.policy import OnFailure
 from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler import decided, problems
@@ -60,27 +60,23 @@ NONE = Control()
 
 def decide(observed: Observed, *, now: datetime) -> Control:
     """Return what bears on the upgrade of a RayService now."""
-    controls = upgrade_controls.of(observed.service)
-    is_back = decided.is_rolling_back(observed.service)
-    pause = stall = due = None
-    if not is_back and not controls.promotes:
-        pause = _pause(observed, controls)
-    if pause is None:
-        stall, due = stalled(observed, controls, is_back=is_back, now=now)
-    abort = _abort(observed, controls, None if is_back else stall)
-    is_forward = not is_back and abort is None and not controls.promotes
-    if stall is not None and is_forward and controls.on_deadline is OnDeadline.PAUSE:
+    controls, is_back = observed.controls, decided.is_rolling_back(observed.service)
+    may_pause = not is_back and not controls.promotes
+    pause = _pause(observed) if may_pause else None
+    stall, due = stalled(observed, now=now) if pause is None else (None, None)
+    abort = _abort(observed, None if is_back else stall)
+    if stall is not None and may_pause and abort is None and controls.on_deadline is OnDeadline.PAUSE:
         text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
         pause = Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
     return Control(abort=abort, pause=pause, stall=stall, problems=controls.problems, requeue_at=due)
 
 
-def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
+def _pause(observed: Observed) -> Problem[Reason] | None:
     """Return why the upgrade waits for its user."""
     names, policy, pending = observed.names, observed.policy, observed.pending
     if not names.pending or not names.active:
         return None
-    if controls.pauses:
+    if observed.controls.pauses:
         return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
     if isinstance(observed.next_policy, Problem):
         return Problem(observed.next_policy.code, f"the upgrade waits: {observed.next_policy.message}")
@@ -92,7 +88,7 @@ def _pause(observed: Observed, controls: Controls) -> Problem[Reason] | None:
     weight = 0 if share is None else share.weight
     if not observed.is_incremental:  # all of its traffic moves at once, when the cluster can take it
         weight = WHOLE if promote.not_ready(observed, pending) is None else 0
-    text = upgrade_policy.pause(policy, names.pending, weight, controls.approved)
+    text = upgrade_policy.pause(policy, names.pending, weight, observed.controls.approved)
     return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
 
 
@@ -110,9 +106,9 @@ def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
     return control.abort is not None or observed.match(view) is Match.FULL
 
 
-def _abort(observed: Observed, controls: Controls, stall: Problem[Reason] | None) -> Problem[Reason] | None:
+def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
     """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
-    active = observed.active
+    active, controls = observed.active, observed.controls
     if active is None or is_goal(observed, active, NONE) or observed.serving in {observed.names.pending} - {""}:
         return None
     generation = observed.service.metadata.generation
@@ -148,14 +144,13 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
     return Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
 
 
-def stalled(
-    observed: Observed, controls: Controls, *, is_back: bool, now: datetime
-) -> tuple[Problem[Reason] | None, datetime | None]:
+def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | None, datetime | None]:
     """Return why the upgrade that is on, or its rollback, is stalled; else when it would be, if there is one.
 
     A pending cluster that may take over now is about to.
     """
-    names, pending = observed.names, observed.pending
+    names, pending, controls = observed.names, observed.pending, observed.controls
+    is_back = decided.is_rolling_back(observed.service)
     is_on = names.pending and observed.active is not None and observed.serving != names.pending
     needs_time = observed.is_incremental or is_back
     if not is_on or not (needs_time or pending is None or promote.not_ready(observed, pending) is not None):
@@ -187,7 +182,9 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
     set_at = [observed.clock_set_at] if observed.clock_set_at is not None else []
     kinds = (ConditionType.UPGRADE_IN_PROGRESS, ConditionType.UPGRADE_PAUSED, ConditionType.ROLLBACK_IN_PROGRESS)
     decisions = [each for kind in kinds if (each := decided.changed_at(service, kind)) is not None]
-    interval = _longest_step(observed)
+    interval, policy = upgrade_controls.interval_of(service), observed.policy
+    if policy is not None:  # how long the traffic may stay as it is by the user's own wish
+        interval = max(interval, upgrade_policy.longest_hold(policy), policy.bake)
     if (flapping := flaps_since(observed)) is not None:
         return max((*decisions, flapping + interval, *set_at))
     record = observed.record if observed.is_incremental else Record()
@@ -199,12 +196,6 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
         return now
     next_steps = (each + interval for each in moved if each <= now + SKEW)
     return max((*past, *next_steps, *set_at))
-
-
-def _longest_step(observed: Observed) -> timedelta:
-    """Return how long the traffic may stay as it is by the user's own wish."""
-    policy, interval = observed.policy, upgrade_controls.interval_of(observed.service)
-    return interval if policy is None else max(interval, upgrade_policy.longest_hold(policy), policy.bake)
 
 
 def flaps_since(observed: Observed) -> datetime | None:
@@ -256,9 +247,8 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
 
 
 def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
-    if (waits := problems.of_parity(observed, is_back=growing is observed.active, now=now)) is not None:
-        return waits
-    if (waits := problems.of_gates(observed)) is not None:
+    is_back = growing is observed.active
+    if (waits := problems.of_parity(observed, is_back=is_back, now=now) or problems.of_gates(observed)) is not None:
         return waits
     if (since := flaps_since(observed)) is not None:
         text = f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"

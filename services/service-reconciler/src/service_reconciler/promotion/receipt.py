@@ -19,7 +19,7 @@ from common.api.ray_service import RayServiceStatus
 from common.upgrade import gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Outcome, Receipt, Seconds, span
-from common.upgrade.traffic_record import WHOLE, Upgrade
+from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 
@@ -27,14 +27,6 @@ SO_FAR: Final = "raybus.io/upgrade-so-far"
 """On an unneeded cluster: what is known of its upgrade when the traffic is off it."""
 BOTH: Final = 200
 """Percent of capacity that an upgrade without steps has while both clusters run."""
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """An upgrade between two clusters, one of which is the active one now."""
-
-    pair: Names
-    """The old cluster as the active one, and the new one as pending."""
-    is_promoted: bool
 
 
 class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -53,48 +45,44 @@ class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The weights at which gates were evaluated."""
 
 
-def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Origin | None:
+def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Names | None:
     """Return the upgrade that left a cluster behind, None when there was none with the active one, which may be gone.
 
+    The old cluster of the upgrade is its active one, and the new one its pending one: promoted if that is the active one now.
     A cluster names its predecessor until its upgrade is over; where neither does, as KubeRay's do not, their ages decide.
     """
     name = left.metadata.name
-    is_aborted = Origin(pair=Names(active=names.active, pending=name), is_promoted=False)
-    is_replaced = Origin(pair=Names(active=name, pending=names.active), is_promoted=True)
+    aborted, replaced = Names(active=names.active, pending=name), Names(active=name, pending=names.active)
     if not names.active:
         return None
     if upgrade_policy.upgraded_from(left) == names.active:
-        return is_aborted
+        return aborted
     if active is None or upgrade_policy.upgraded_from(active) == name:
-        return is_replaced
+        return replaced
     born, born_before = active.metadata.creation_timestamp, left.metadata.creation_timestamp
-    if (
-        upgrade_policy.upgraded_from(active)
-        or upgrade_policy.upgraded_from(left)
-        or born is None
-        or born_before is None
-    ):
+    is_named = upgrade_policy.upgraded_from(active) or upgrade_policy.upgraded_from(left)
+    if is_named or born is None or born_before is None:
         return None
-    return is_replaced if born_before <= born else is_aborted
+    return replaced if born_before <= born else aborted
 
 
 def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
     """Return what is written on a cluster that becomes unneeded; None when it was part of no upgrade."""
     active = observed.active.cluster if observed.active is not None else None
-    found = origin_of(observed.names, active, unneeded)
-    if found is None:
+    pair = origin_of(observed.names, active, unneeded)
+    if pair is None:
         return None
-    outcome = Outcome.PROMOTED if found.is_promoted else failure(observed, observed.service.status, found.pair)
-    new = active if found.is_promoted else unneeded
-    record = _so_far(observed, found.pair, new, outcome, completed=whole_seconds(now))
-    return msgspec.json.encode(record).decode()
+    outcome, new = Outcome.PROMOTED, active
+    if pair.active == observed.names.active:
+        outcome, new = failure(observed, observed.service.status, pair), unneeded
+    return msgspec.json.encode(_so_far(observed, pair, new, outcome, completed=whole_seconds(now))).decode()
 
 
 def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcome:
     """Return the outcome of an upgrade without promotion, from a status."""
     if conditions.is_true(status.conditions, ConditionType.UPGRADE_ABORTED):
         return Outcome.ABORTED
-    found = _stats(observed, pair)
+    found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
     return Outcome.CANCELLED if found is None or found.moved_at is None else Outcome.ROLLED_BACK
 
 
@@ -140,7 +128,7 @@ def is_overtaken(observed: Observed, receipt: Receipt) -> bool:
 
 
 def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, completed: datetime) -> SoFar:
-    found = _stats(observed, pair)
+    found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
     moved = found.moved_at if found is not None else None
     return SoFar(
         old=pair.active,
@@ -173,8 +161,3 @@ def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
         requests_cut=None if ongoing is None else min(ongoing, annotation_record.LARGEST),
         steps=held.steps,
     )
-
-
-def _stats(observed: Observed, pair: Names) -> Upgrade | None:
-    held = observed.record.upgrade
-    return held if isinstance(held, Upgrade) and Names(active=held.old, pending=held.new) == pair else None

@@ -33,8 +33,7 @@ def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
 def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
     """Return why an upgrade to this very generation was stalled or aborted; None if that was not decided."""
     found = conditions.find(service.status.conditions, kind)
-    is_this = found is not None and found.observed_generation == service.metadata.generation
-    if found is None or not is_this or found.reason not in set(Reason):
+    if found is None or found.observed_generation != service.metadata.generation or found.reason not in set(Reason):
         return None
     return Problem(Reason(found.reason), found.message)
 

@@ -2,14 +2,20 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from common import conditions
+from common.api import ray_service
 from common.api.meta import Condition
 from common.conditions import ConditionUpdate
-from service_reconciler.observed import Names
+from service_reconciler.observed import Names, Observed
+from service_reconciler.promotion.control import Control
+from service_reconciler.promotion.rollback import Decision, Step
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.status.conditions import ReadyFacts, ready, starts_anew, upgrade_in_progress
+from service_reconciler.settings import Config
+from service_reconciler.status.conditions import Assessment, ready, starts_anew, upgrade_in_progress
+from support.builders.ray_service import a_ray_service
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = THEN + timedelta(seconds=30)
@@ -17,6 +23,18 @@ NOW = THEN + timedelta(seconds=30)
 
 def a_condition(kind: str, status: str, reason: str, message: str = "m") -> Condition:
     return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=THEN)
+
+
+def an_assessment(
+    before: list[Condition], names: Names, *, endpoints: int = 0, limit: int | None = None, now: datetime = NOW
+) -> Assessment:
+    """Return what a reconcile found of a RayService with these conditions; `limit` is its initializing timeout in seconds."""
+    annotations = {} if limit is None else {"ray.io/initializing-timeout": str(limit)}
+    service = ray_service.decode(a_ray_service(annotations=annotations))
+    service = msgspec.structs.replace(service, status=msgspec.structs.replace(service.status, conditions=before))
+    observed = Observed(service=service, config=Config(), names=names, endpoints=endpoints)
+    decision = Decision(step=Step.KEEP, names=names, note="")
+    return Assessment(observed=observed, now=now, control=Control(), decision=decision, names=names, problem=None)
 
 
 def test_only_a_new_status_has_a_new_transition_time() -> None:
@@ -66,10 +84,8 @@ INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializ
 def test_ready(
     before: list[Condition], endpoints: int, has_active: bool, limit: int | None, expected: tuple[str, str]
 ) -> None:
-    facts = ReadyFacts(
-        endpoints=endpoints, has_active=has_active, limit=None if limit is None else timedelta(seconds=limit)
-    )
-    found = ready(before, facts, now=NOW)
+    names = Names(active="a" if has_active else "")
+    found = ready(an_assessment(before, names, endpoints=endpoints, limit=limit))
     assert (found.status, found.reason) == expected
 
 
@@ -85,8 +101,8 @@ def test_ready(
 def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
     ahead: int, limit: int | None, *, anew: bool
 ) -> None:
-    facts = ReadyFacts(endpoints=0, has_active=False, limit=None if limit is None else timedelta(seconds=limit))
-    assert starts_anew([INITIAL], facts, now=THEN - timedelta(seconds=ahead)) is anew
+    found = an_assessment([INITIAL], Names(), limit=limit, now=THEN - timedelta(seconds=ahead))
+    assert starts_anew(found) is anew
 
 
 @pytest.mark.parametrize(
@@ -107,5 +123,5 @@ def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
     ],
 )
 def test_upgrade_in_progress(before: list[Condition], names: Names, expected: tuple[str, str] | None) -> None:
-    found = upgrade_in_progress(before, names)
+    found = upgrade_in_progress(an_assessment(before, names))
     assert (None if found is None else (found.status, found.reason)) == expected

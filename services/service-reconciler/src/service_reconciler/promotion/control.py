@@ -55,9 +55,6 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     """When the deadline is over."""
 
 
-NONE = Control()
-
-
 def decide(observed: Observed, *, now: datetime) -> Control:
     """Return what bears on the upgrade of a RayService now."""
     controls, is_back = observed.controls, decided.is_rolling_back(observed.service)
@@ -109,7 +106,7 @@ def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
 def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
     """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
     active, controls = observed.active, observed.controls
-    if active is None or is_goal(observed, active, NONE) or observed.serving in {observed.names.pending} - {""}:
+    if active is None or observed.match(active) is Match.FULL or observed.serving in {observed.names.pending} - {""}:
         return None
     generation = observed.service.metadata.generation
     where = f"RayCluster {active.name}"

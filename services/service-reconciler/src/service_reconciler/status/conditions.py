@@ -64,76 +64,64 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(each.message for each in (self.control.pause, self.problem) if each is not None) or None
 
 
-class ReadyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the condition Ready depends on."""
-
-    endpoints: int
-    has_active: bool
-    cause: str | None = None
-    limit: timedelta | None = None
-    """How long the first start may take."""
-
-
 def computed(found: Assessment) -> list[Condition]:
     """Return the conditions that hold once the plan is executed."""
     observed, names, now = found.observed, found.names, found.now
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
-    is_upgrading = bool(names.active and names.pending)
-    cause = None if is_upgrading else found.cause
-    endpoints, limit = observed.endpoints, observed.initializing_limit
-    facts = ReadyFacts(endpoints=endpoints, has_active=bool(names.active), cause=cause, limit=limit)
-    now_ready = ready(before, facts, now=now)
-    base = conditions.without(before, ConditionType.READY) if starts_anew(before, facts, now=now) else before
-    updated = conditions.updated(base, now_ready, generation=generation, now=now)
+    is_upgrading, now_ready = bool(names.active and names.pending), ready(found)
+    base = conditions.without(before, ConditionType.READY) if starts_anew(found) else before
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
-        return updated
-    upgrade = upgrade_in_progress(before, names, cause=found.cause if is_upgrading else None)
-    rollback = found.decision.rollback
-    if upgrade is not None:
-        updated = conditions.updated(updated, upgrade, generation=generation, now=now)
-    if rollback is None and conditions.is_true(updated, ConditionType.ROLLBACK_IN_PROGRESS):
-        updated = conditions.without(updated, ConditionType.ROLLBACK_IN_PROGRESS)
-    elif rollback is not None and not conditions.is_true(updated, ConditionType.ROLLBACK_IN_PROGRESS):
+        return conditions.updated(base, now_ready, generation=generation, now=now)
+    updates, rollback = [now_ready], found.decision.rollback
+    if (upgrade := upgrade_in_progress(found)) is not None:
+        updates.append(upgrade)
+    was_on = conditions.is_true(before, ConditionType.ROLLBACK_IN_PROGRESS)
+    if rollback is None and was_on:
+        base = conditions.without(base, ConditionType.ROLLBACK_IN_PROGRESS)
+    elif rollback is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
-        update = ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback)
-        updated = conditions.updated(updated, update, generation=generation, now=now)
-    wanted = {each.type: each for each in _of_controls(updated, found.control, is_upgrading=is_upgrading)}
+        updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback))
+    wanted = {each.type: each for each in _of_controls(before, found.control, is_upgrading=is_upgrading)}
     if is_upgrading and (gated := gates_passed(observed.upgrade)) is not None:
         wanted[gated.type] = gated
-    kept = conditions.without(updated, *(kind for kind in CONTROLS if kind not in wanted))
+    kept = conditions.updated(base, *updates, generation=generation, now=now)
+    kept = conditions.without(kept, *(kind for kind in CONTROLS if kind not in wanted))
     for update in wanted.values():
         kept = conditions.updated(kept, update, generation=generation, now=_moment(kept, update, now=now))
     return kept
 
 
-def ready(before: list[Condition], facts: ReadyFacts, *, now: datetime) -> ConditionUpdate:
+def ready(found: Assessment) -> ConditionUpdate:
     """Report whether requests can be served."""
-    old, kind = conditions.find(before, ConditionType.READY), ConditionType.READY
-    if facts.endpoints > 0:
-        return ConditionUpdate(kind, "True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, facts.cause))
-    if old is None or _started_invalid(old, facts):
-        return ConditionUpdate(kind, "False", Reason.INITIALIZING, caused(RAY_SERVICE_INITIALIZING, facts.cause))
+    observed, names, kind = found.observed, found.names, ConditionType.READY
+    old, limit = conditions.find(observed.service.status.conditions, kind), observed.initializing_limit
+    cause = None if names.active and names.pending else found.cause
+    if observed.endpoints > 0:
+        return ConditionUpdate(kind, "True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, cause))
+    if old is None or _started_invalid(old, names):
+        return ConditionUpdate(kind, "False", Reason.INITIALIZING, caused(RAY_SERVICE_INITIALIZING, cause))
     if old.reason != Reason.INITIALIZING:
-        return ConditionUpdate(kind, "False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, facts.cause))
-    spent = now - old.last_transition_time
-    if facts.limit is not None and spent >= facts.limit:
+        return ConditionUpdate(kind, "False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, cause))
+    spent = found.now - old.last_transition_time
+    if limit is not None and spent >= limit:
         text = (
-            f"RayService failed to become ready within the configured timeout of {durations.text(facts.limit)}. "
+            f"RayService failed to become ready within the configured timeout of {durations.text(limit)}. "
             f"Time spent initializing: {durations.text(spent)}"
         )
         return ConditionUpdate(kind, "False", Reason.INITIALIZING_TIMEOUT, text)
     is_again = old.message.startswith(INITIALIZING_AGAIN.rstrip("."))
-    text = caused(INITIALIZING_AGAIN if is_again else RAY_SERVICE_INITIALIZING, facts.cause)
+    text = caused(INITIALIZING_AGAIN if is_again else RAY_SERVICE_INITIALIZING, cause)
     return ConditionUpdate(kind, "False", Reason.INITIALIZING, text)
 
 
-def starts_anew(before: list[Condition], facts: ReadyFacts, *, now: datetime) -> bool:
+def starts_anew(found: Assessment) -> bool:
     """Return whether the time to become ready counts from now: the spec was invalid until now, or the clock was set back."""
-    old = conditions.find(before, ConditionType.READY)
-    if old is None or facts.endpoints > 0:
+    observed, limit = found.observed, found.observed.initializing_limit
+    old = conditions.find(observed.service.status.conditions, ConditionType.READY)
+    if old is None or observed.endpoints > 0:
         return False
-    is_ahead = facts.limit is not None and old.last_transition_time - now > facts.limit
-    return _started_invalid(old, facts) or (old.reason == Reason.INITIALIZING and is_ahead)
+    is_ahead = limit is not None and old.last_transition_time - found.now > limit
+    return _started_invalid(old, found.names) or (old.reason == Reason.INITIALIZING and is_ahead)
 
 
 def is_timed_out(before: list[Condition]) -> bool:
@@ -142,15 +130,16 @@ def is_timed_out(before: list[Condition]) -> bool:
     return old is not None and old.reason == Reason.INITIALIZING_TIMEOUT
 
 
-def _started_invalid(old: Condition, facts: ReadyFacts) -> bool:
-    return old.reason == Reason.VALIDATION_FAILED and not facts.has_active
+def _started_invalid(old: Condition, names: Names) -> bool:
+    return old.reason == Reason.VALIDATION_FAILED and not names.active
 
 
-def upgrade_in_progress(before: list[Condition], names: Names, *, cause: str | None = None) -> ConditionUpdate | None:
+def upgrade_in_progress(found: Assessment) -> ConditionUpdate | None:
     """Report whether a second cluster is pending; None when the condition stays as it is."""
-    old, kind = conditions.find(before, ConditionType.UPGRADE_IN_PROGRESS), ConditionType.UPGRADE_IN_PROGRESS
+    names, kind = found.names, ConditionType.UPGRADE_IN_PROGRESS
+    old = conditions.find(found.observed.service.status.conditions, kind)
     if names.active and names.pending:
-        return ConditionUpdate(kind, "True", Reason.BOTH_CLUSTERS_EXIST, caused(BOTH, cause))
+        return ConditionUpdate(kind, "True", Reason.BOTH_CLUSTERS_EXIST, caused(BOTH, found.cause))
     if names.active:
         return ConditionUpdate(kind, "False", Reason.NO_PENDING_CLUSTER, ACTIVE_ONLY)
     if old is None:

@@ -40,9 +40,8 @@ from common.upgrade.warm_up import WarmUps
 from common.upgrade.webhook import Strategy
 from common.upgrade.windows import Nodes, Windows
 from service_reconciler import decided, validation
-from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
+from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, Reading, drains, names_of
 from service_reconciler.policies import Policies
-from service_reconciler.policy_reading import Reading
 from service_reconciler.promotion import dangling, promote, rollback
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services

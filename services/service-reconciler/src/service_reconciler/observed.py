@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from msgspec import UnsetType
@@ -24,14 +24,17 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.controls import Controls
 from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result
+from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler import decided, validation
-from service_reconciler.policy_reading import Reading
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
+
+REREAD: Final = timedelta(seconds=10)
+"""Between two reads of an UpgradePolicy with edits that apply at once, for each upgrade that follows it."""
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +101,15 @@ class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
 def drains(pod: Pod) -> bool:
     """Return whether a pod can be marked as draining."""
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upgrade is to follow: one that is about to begin, or one that an edit applies to at once."""
+
+    record: str | Problem[Reason] | None
+    """The record of the policy, or why there is none; None where none is asked for."""
+    stored: Stored | None = None
+    """The policy, where it was read just now."""
 
 
 class Observed(RoutedService, frozen=True, kw_only=True, dict=True):

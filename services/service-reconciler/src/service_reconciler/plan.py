@@ -15,6 +15,7 @@ from msgspec import UnsetType
 from common import conditions, labels
 from common.api.event import normal, warning
 from common.api.ray_service import RayServiceStatus
+from common.conditions import ConditionUpdate
 from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.problem import Problem, message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
@@ -25,8 +26,7 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
 from service_reconciler.actions import RecordRevision, ReportPolicy, UpdateServiceStatus
-from service_reconciler.observed import ClusterView, Names, Observed
-from service_reconciler.policy_reading import EVERY
+from service_reconciler.observed import REREAD, ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import pending, promote
 from service_reconciler.promotion.control import Control
@@ -158,9 +158,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
         *(_growth(found) or _policy_edit(found)),
         *sent,
         *serving.shared_labels(observed),
-        *serving.preview(
-            observed, is_wanted=decision.step is Step.KEEP and decision.rollback is None and bool(names.pending)
-        ),
+        *serving.preview(observed, is_wanted=decision.is_forward and bool(names.pending)),
         *switch.actions,
         *upgrade_events.past_verdicts(observed),
         *upgrade_events.steps(observed, now=now),
@@ -199,8 +197,7 @@ def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
     """Return the cluster with the problems that matter: it is to serve next."""
     if decision.step is Step.NEW:
         return None
-    is_forward = decision.step is Step.KEEP and decision.rollback is None
-    return observed.pending if is_forward and observed.pending is not None else observed.active
+    return (observed.pending if decision.is_forward else None) or observed.active
 
 
 def _submissions(found: Assessment) -> list[Submit]:
@@ -216,14 +213,17 @@ def _submissions(found: Assessment) -> list[Submit]:
 
 def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
     """Return the write of what the UpgradePolicy of an upgrade that is about to begin was found to be, unless its status has that."""
-    held = None if observed.policy_read is None else observed.policy_read.stored
+    held, accepted = None if observed.policy_read is None else observed.policy_read.stored, "Accepted"
     if held is None or observed.policy_read is None:
         return []
+    update = ConditionUpdate(accepted, "True", accepted, "Upgrades can follow this policy.")
+    if isinstance(problem := observed.policy_read.record, Problem):
+        consequence = "Upgrades that are to begin with it wait; upgrades in progress keep what they follow."
+        update = ConditionUpdate(accepted, "False", "Invalid", f"{problem.message}. {consequence}")
     meta, before = held.metadata, list(held.status.conditions)
-    after = conditions.updated(before, observed.policy_read.accepted, now=now, generation=meta.generation)
-    if after == before:
-        return []
-    return [ReportPolicy(name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True)]
+    after = conditions.updated(before, update, now=now, generation=meta.generation)
+    report = ReportPolicy(name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True)
+    return [report] if after != before else []
 
 
 def _policy_edit(found: Assessment) -> list[Action]:
@@ -233,7 +233,7 @@ def _policy_edit(found: Assessment) -> list[Action]:
     """
     observed, cluster = found.observed, found.observed.following
     record = None if observed.policy_read is None else observed.policy_read.record
-    is_kept = found.decision.step is Step.KEEP and found.decision.rollback is None and found.control.abort is None
+    is_kept = found.decision.is_forward and found.control.abort is None
     if cluster is None or not isinstance(record, str) or not is_kept or controls.failed_gate(observed) is not None:
         return []
     where = cluster.metadata.namespaced_name
@@ -246,8 +246,7 @@ def _growth(found: Assessment) -> list[Action]:
     """Return changes to existing clusters: appended worker groups, and renewed annotations."""
     observed, service, decision = found.observed, found.observed.service, found.decision
     role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
-    is_kept = decision.step is Step.KEEP and decision.rollback is None and found.control.abort is None
-    if view is None or not is_kept:
+    if view is None or not decision.is_forward or found.control.abort is not None:
         return []
     match = observed.match(view)
     if match is Match.APPENDED:
@@ -290,7 +289,7 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
         is_initializing = ready is not None and ready.reason == Reason.INITIALIZING
         polls.append(ready.last_transition_time + limit if ready and is_initializing else now + observed.rest)
     following = None if observed.following is None else upgrade_policy.of_cluster(observed.following)
-    polls += [now + EVERY] if following is not None and following.applies_edits_at_once else []
+    polls += [now + REREAD] if following is not None and following.applies_edits_at_once else []
     return min(polls, default=now + STARTING)
 
 

@@ -3,7 +3,7 @@
 It is read from the API server while the spec differs from the active cluster's and no pending cluster exists, and recorded on that one: a service at its
 goal costs nothing, and an edit applies to the next upgrade. Without a readable policy no upgrade begins, for its user counts on the gates.
 
-Where the record has `applyEdits: AtOnce` the policy is read again each `EVERY` seconds while the upgrade lasts. What cannot be followed or
+Where the record has `applyEdits: AtOnce` the policy is read again each `REREAD` while the upgrade lasts. What cannot be followed or
 read leaves the record as it is, and so does another policy of the same name (ADR 30).
 """
 
@@ -26,7 +26,7 @@ from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import PolicyError, Recorded, Stored, UpgradePolicy
-from service_reconciler.policy_reading import EVERY, Reading
+from service_reconciler.observed import REREAD, Reading
 from service_reconciler.reasons import Reason
 
 MOST: Final = 100
@@ -55,10 +55,10 @@ class Policies:
         if held is None or policy is None or not policy.applies_edits_at_once:
             return None
         now, (read_at, edit) = self._clock.monotonic(), self._edits.get(meta.uid, (-math.inf, None))
-        if now < read_at + EVERY.total_seconds():  # its write may have been refused; its report was made
-            record = meta.annotations.get(labels.UPGRADE_POLICY_RECORD)
-            is_due = edit is not None and isinstance(edit.record, str) and edit.record != record
-            return Reading(record=edit.record) if edit is not None and is_due else None
+        if now < read_at + REREAD.total_seconds():  # its write may have been refused; its report was made
+            record = None if edit is None or isinstance(edit.record, Problem) else edit.record
+            is_due = record not in {None, meta.annotations.get(labels.UPGRADE_POLICY_RECORD)}
+            return Reading(record=record) if is_due else None
         edit = await self._edit(held, meta.namespace)
         self._edits[meta.uid] = now, edit
         return edit
@@ -76,11 +76,9 @@ class Policies:
 
     async def record_for(self, service: RayService) -> Reading:
         """Return the record of the policy that a RayService follows."""
-        name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
-        found = await self._default(service) if not name else await self._named(service, name)
-        if not isinstance(found, Stored):
-            return Reading(record=found)
-        return self._reading(found, service.metadata.namespace)
+        name, namespace = service.metadata.annotations.get(labels.UPGRADE_POLICY, ""), service.metadata.namespace
+        found = await (self._named(namespace, name) if name else self._default(namespace))
+        return self._reading(found, namespace) if isinstance(found, Stored) else Reading(record=found)
 
     def _reading(self, found: Stored, namespace: str) -> Reading:
         meta, spec = found.metadata, found.spec
@@ -100,23 +98,21 @@ class Policies:
                 return f"cannot be followed: {field}: {why}. Ask them to add it, or remove the gate"
         return None
 
-    async def _named(self, service: RayService, name: str) -> Stored | Problem[Reason]:
+    async def _named(self, namespace: str, name: str) -> Stored | Problem[Reason]:
         if (why := illegal_name(UPGRADE_POLICY, name)) is not None:
             return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
-            return msgspec.json.decode(
-                await self._kube.get(UPGRADE_POLICY, service.metadata.namespace, name), type=Stored
-            )
+            return msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, namespace, name), type=Stored)
         except errors.NotFound:
             remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
-            return _refused(name, f"does not exist in namespace {service.metadata.namespace}; {remedy}")
+            return _refused(name, f"does not exist in namespace {namespace}; {remedy}")
         except (errors.Forbidden, msgspec.DecodeError) as problem:
             return _refused(name, f"cannot be read: {problem}")
 
-    async def _default(self, service: RayService) -> Stored | Problem[Reason] | None:
+    async def _default(self, namespace: str) -> Stored | Problem[Reason] | None:
         """Return the namespace's default; where the API server does not know the kind, or lets nobody read it, there is none."""
         try:
-            body = await self._kube.list(UPGRADE_POLICY, service.metadata.namespace, limit=MOST + 1)
+            body = await self._kube.list(UPGRADE_POLICY, namespace, limit=MOST + 1)
             found = msgspec.json.decode(body, type=Items[Stored]).items
         except (errors.NotFound, errors.Forbidden):
             return None
@@ -128,9 +124,8 @@ class Policies:
         defaults = [each for each in found if each.is_default]
         if len(defaults) > 1:
             named = ", ".join(sorted(each.metadata.name for each in defaults)[:10])
-            return _refused(
-                named, f"are both the default of the namespace; leave {labels.DEFAULT_POLICY} on one of them"
-            )
+            remedy = f"leave {labels.DEFAULT_POLICY} on one of them"
+            return _refused(named, f"are both the default of the namespace; {remedy}")
         return next(iter(defaults), None)
 
 

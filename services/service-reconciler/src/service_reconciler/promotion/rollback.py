@@ -42,6 +42,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     rollback: str | None = None
     """The message of the condition RollbackInProgress; None while nothing is rolled back."""
 
+    @property
+    def is_forward(self) -> bool:
+        """Return whether the upgrade that is on, if any, goes on."""
+        return self.step is Step.KEEP and self.rollback is None
+
 
 def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> Decision:
     """Return where an upgrade in steps goes now, and why."""

@@ -213,14 +213,14 @@ def _submissions(found: Assessment) -> list[Submit]:
 
 def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
     """Return the write of what the UpgradePolicy of an upgrade that is about to begin was found to be, unless its status has that."""
-    held, accepted = None if observed.policy_read is None else observed.policy_read.stored, "Accepted"
-    if held is None or observed.policy_read is None:
+    reading, kind = observed.policy_read, "Accepted"
+    if reading is None or reading.stored is None:
         return []
-    update = ConditionUpdate(accepted, "True", accepted, "Upgrades can follow this policy.")
-    if isinstance(problem := observed.policy_read.record, Problem):
+    update = ConditionUpdate(kind, "True", kind, "Upgrades can follow this policy.")
+    if isinstance(reading.record, Problem):
         consequence = "Upgrades that are to begin with it wait; upgrades in progress keep what they follow."
-        update = ConditionUpdate(accepted, "False", "Invalid", f"{problem.message}. {consequence}")
-    meta, before = held.metadata, list(held.status.conditions)
+        update = ConditionUpdate(kind, "False", "Invalid", f"{reading.record.message}. {consequence}")
+    meta, before = reading.stored.metadata, list(reading.stored.status.conditions)
     after = conditions.updated(before, update, now=now, generation=meta.generation)
     report = ReportPolicy(name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True)
     return [report] if after != before else []

@@ -6,6 +6,7 @@ between "ErrImagePull" and "ImagePullBackOff". Spec rayservice §9.3, §17.1, §
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from msgspec import UNSET
@@ -55,45 +56,43 @@ class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
 
 def of_cluster(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
     """Return what is wrong first, in the order in which a user would have to fix it."""
-    problem = _config_problem(observed, view, now=now)
-    if problem is not None or view is None:
-        return problem
-    return _cluster_problem(observed, view, now=now) or _unsent(observed, view, now=now)
+    of_view = () if view is None else (_of_cluster(observed, view, now=now), _unsent(observed, view, now=now))
+    return next(chain(_of_config(observed, view, now=now), *of_view), None)
 
 
-def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
+def _of_config(observed: Observed, view: ClusterView | None, *, now: datetime) -> Iterator[ServiceProblem]:
     config, code = observed.service.spec.serve_config_v2, Reason.APPLICATION_NOT_READY
     if serve_config.is_empty(config):
         text = "spec.serveConfigV2 is empty: no application to serve"
-        return ServiceProblem(code, text, event=EventReason.EMPTY_SERVE_CONFIG)
+        yield ServiceProblem(code, text, event=EventReason.EMPTY_SERVE_CONFIG)
     if (wrong := serve_config.read(config).problem) is not None:
-        return ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
+        yield ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
     details = view.serve.details if view is not None else None
     # Serve may report it as deployed: then the answer to its PUT was lost, and nothing else
     has_arrived = view is not None and details is not None and details.applications and submit.has(view, config)
     refused = view.refused if view is not None and not has_arrived else None
-    if refused is None or refused.config != config or refused.retry_at + REPORTED_AFTER < now:
-        return None
-    what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
-    text = f"{what}: {_short(refused.text)}"
-    return ServiceProblem(code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True)
+    if refused is not None and refused.config == config and refused.retry_at + REPORTED_AFTER >= now:
+        what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
+        text = f"{what}: {_short(refused.text)}"
+        yield ServiceProblem(code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True)
 
 
-def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
+def _of_cluster(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
     code = Reason.PROGRESS_DEADLINE_EXCEEDED
     if view.cluster.spec.suspend:
         text = f"RayCluster {view.name} is suspended by its queue"
-        return ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
+        yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
     if not service_ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
-        return ServiceProblem(code, service_ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
+        yield ServiceProblem(code, service_ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
     for each in view.cluster.status.conditions:
         if each.type == "ReplicaFailure" and each.status == "True":
             code = Reason.QUOTA_EXCEEDED if "exceeded quota" in each.message else code
             text = f"RayCluster {view.name}: {each.reason}: {_short(each.message)}"
-            return ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
-    starting = [pod for pod in view.pods if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None]
-    of_pods = (_pod_problem(pod, now=now) for pod in starting)
-    return next((each for each in of_pods if each is not None), None) or _serve_problem(view)
+            yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
+    starting = (pod for pod in view.pods if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None)
+    yield from (problem for pod in starting if (problem := _pod_problem(pod, now=now)) is not None)
+    if head_is_ready(view.cluster):
+        yield from _of_serve(view)
 
 
 def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
@@ -118,26 +117,23 @@ def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
     return ServiceProblem(Reason.INSUFFICIENT_CAPACITY, text, event=EventReason.PODS_NOT_STARTING)
 
 
-def _serve_problem(view: ClusterView) -> ServiceProblem | None:
+def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
     code, details = Reason.APPLICATION_NOT_READY, view.serve.details
-    if not head_is_ready(view.cluster):
-        return None
-    if details is None:
-        text, event = _short(view.serve.problem), EventReason.DASHBOARD_UNREACHABLE
+    if details is None and view.serve.failures >= UNREACHABLE_AFTER:
+        event = EventReason.DASHBOARD_UNREACHABLE
         if view.serve.is_unauthenticated:
             code, event = Reason.DASHBOARD_UNAUTHORIZED, EventReason.DASHBOARD_UNAUTHORIZED
-        return ServiceProblem(code, text, event=event) if view.serve.failures >= UNREACHABLE_AFTER else None
-    for name, app in sorted(details.named().items()):
+        yield ServiceProblem(code, _short(view.serve.problem), event=event)
+    for name, app in sorted(details.named().items()) if details is not None else ():
         if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
             text = f"application {name} is {app.status}: {_short(app.message)}"
-            return ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
-    return None
+            yield ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
 
 
-def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
-    """Return why traffic-manager cannot send, or has not sent, a config; what this service sends has its own texts."""
+def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
+    """Yield why traffic-manager cannot send, or has not sent, a config; what this service sends has its own texts."""
     if not observed.is_incremental:
-        return None
+        return
     details, since = view.serve.details, view.lacks_goal_since
     is_back = view is observed.active and observed.pending is not None
     if is_back and view.given is None and details is not None and details.applications:
@@ -145,15 +141,14 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceP
             f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not report "
             "it; to go forward, ask for the spec of the pending cluster again"
         )
-        return ServiceProblem(Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.SERVE_CONFIG_UNKNOWN)
-    if since is None or now - since < REPORTED_AFTER:
-        return None
-    text = (
-        f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
-        "traffic-manager from sending it"
-    )
-    event = EventReason.FAILED_TO_UPDATE_APPLICATIONS
-    return ServiceProblem(Reason.APPLICATION_NOT_READY, text, event=event, is_reported=True)
+        yield ServiceProblem(Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.SERVE_CONFIG_UNKNOWN)
+    if since is not None and now - since >= REPORTED_AFTER:
+        text = (
+            f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
+            "traffic-manager from sending it"
+        )
+        event = EventReason.FAILED_TO_UPDATE_APPLICATIONS
+        yield ServiceProblem(Reason.APPLICATION_NOT_READY, text, event=event, is_reported=True)
 
 
 def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:

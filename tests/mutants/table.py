@@ -151,7 +151,7 @@ TABLE: Final = (
     Mutant(
         case=65,
         what="a name that was reverted is kept, and its cluster created",
-        file=f"{SERVICE}/promotion/pending.py",
+        file=f"{SERVICE}/promotion/rollback.py",
         old="        is_reverted = active is not None and is_goal(observed, active, control)\n",
         new="        is_reverted = False and active is not None and is_goal(observed, active, control)\n",
         test=f"{BACK}::test_65_a_name_that_is_reverted_before_its_cluster_exists_leaves_none",

@@ -6,6 +6,8 @@ none. What counts events is counted when a write has been made.
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from enum import StrEnum
+from itertools import product
 from typing import Final
 
 import msgspec
@@ -31,8 +33,8 @@ from common.upgrade import events as upgrade_events
 from common.upgrade import weighted_route
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE, Record, Share
-from service_reconciler.observed import Observed
-from service_reconciler.promotion import phase
+from service_reconciler import decided
+from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
 
@@ -157,6 +159,21 @@ EVENTS: Final = Counter(
 )
 CUT: Final = Counter("raybus_drain_requests_cut_total", "Requests in flight when their cluster was deleted")
 
+
+class Phase(StrEnum):
+    """The phases, in their usual order."""
+
+    IDLE = "Idle"
+    STARTING = "Starting"
+    """The first cluster is on its way."""
+    PREPARING = "Preparing"
+    """No request has moved yet."""
+    SHIFTING = "Shifting"
+    ROLLING_BACK = "RollingBack"
+    DRAINING = "Draining"
+    """All requests are where they stay; the other cluster has not gone yet."""
+
+
 Sample = tuple[Family, tuple[str, ...], float]
 
 
@@ -166,9 +183,8 @@ def initialize() -> None:
         UPGRADES.labels(outcome)
     for result in ("quiet", "cut", "unknown"):
         DRAINS.labels(result)
-    for kind in upgrade_events.KINDS:
-        for result in ("sent", "lost"):
-            EVENTS.labels(kind, result)
+    for kind, result in product(upgrade_events.KINDS, ("sent", "lost")):
+        EVENTS.labels(kind, result)
     for each in ("preparing", "shifting", "draining", "total"):
         UPGRADE_SECONDS.labels(each)
 
@@ -234,7 +250,7 @@ class RayServiceCollector(Collector):
         yield INFO, (), 1
         for family, kind in _CONDITIONS.items():
             yield family, ("true" if conditions.is_true(held, kind) else "false",), 1
-        yield PHASE, (phase.of(service, record, clusters),), 1
+        yield PHASE, (_phase(service, record, clusters),), 1
         began = conditions.find(held, ConditionType.UPGRADE_IN_PROGRESS)
         if began is not None and began.status == "True":
             yield UPGRADE_AGE, (), (now - began.last_transition_time).total_seconds()
@@ -244,16 +260,19 @@ class RayServiceCollector(Collector):
             yield OVERWRITTEN, (record.overwritten.by,), record.overwritten.at.timestamp()
         last = annotation_record.decode(meta.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
         if last is not None:
-            yield from _of_receipt(last)
+            for name, seconds in msgspec.structs.asdict(last.seconds).items():
+                yield LAST_SECONDS, (name, last.outcome), seconds
+            yield LAST_FINISHED, (last.outcome,), last.finished.timestamp()
+            amounts = (last.requests_cut, last.lowest_capacity_percent, last.peak_surge_percent)
+            for family, amount in zip((LAST_CUT, LAST_LOWEST, LAST_SURGE), amounts, strict=True):
+                if amount is not None:
+                    yield family, (), amount
         yield from self._of_clusters(service, record, clusters)
 
     def _of_clusters(self, service: RayService, record: Record, clusters: list[RayCluster]) -> Iterator[Sample]:
         """Yield the samples of the active and the pending cluster; where no route carries weights, the Serve Service decides."""
-        status, namespace = service.status, service.metadata.namespace
-        roles = {
-            status.active_service_status.ray_cluster_name: "active",
-            status.pending_service_status.ray_cluster_name: "pending",
-        }
+        namespace, held = service.metadata.namespace, Names.of(service.status)
+        roles = {held.active: "active", held.pending: "pending"}
         selected = services.selected(self._cache.get(Service, namespace, services.serve_name(service)))
         for cluster in clusters:
             name = cluster.metadata.name
@@ -272,11 +291,19 @@ class RayServiceCollector(Collector):
             yield RUNNING, (name, role), running
 
 
-def _of_receipt(last: Receipt) -> Iterator[Sample]:
-    for name, seconds in msgspec.structs.asdict(last.seconds).items():
-        yield LAST_SECONDS, (name, last.outcome), seconds
-    yield LAST_FINISHED, (last.outcome,), last.finished.timestamp()
-    amounts = ((LAST_CUT, last.requests_cut), (LAST_LOWEST, last.lowest_capacity_percent))
-    for family, amount in (*amounts, (LAST_SURGE, last.peak_surge_percent)):
-        if amount is not None:
-            yield family, (), amount
+def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
+    """Return the phase of a RayService, from durable state; `clusters` are all that carry its labels."""
+    names = Names.of(service.status)
+    if decided.is_rolling_back(service):
+        return Phase.ROLLING_BACK
+    if names.pending:
+        share = record.clusters.get(names.pending)
+        moved = Phase.SHIFTING if share is not None and share.weight else Phase.PREPARING
+        return moved if names.active else Phase.STARTING
+    drains = any(
+        each.metadata.name != names.active
+        and each.metadata.deletion_timestamp is None
+        and labels.DELETE_AFTER in each.metadata.annotations
+        for each in clusters
+    )
+    return Phase.DRAINING if drains else Phase.IDLE

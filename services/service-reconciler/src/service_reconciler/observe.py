@@ -89,10 +89,8 @@ class Observer:
         """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
-            self._policies.forget(each.metadata.uid)
-            self._warm_ups.forget(each.metadata.uid)
-            self._windows.forget(each.metadata.uid)
-            self._inquiries.forget(each.metadata.uid)
+            for part in (self._policies, self._warm_ups, self._windows, self._inquiries):
+                part.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
@@ -258,14 +256,12 @@ class Observer:
 
     async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
         """Return the clusters that drain: behind a weighted route all do, elsewhere those with pods that can be marked."""
-        meta, needed = observed.service.metadata, {observed.names.active, observed.names.pending}
-        route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(observed.service))
+        namespace = observed.service.metadata.namespace
+        route = self._cache.get(HttpRoute, namespace, weighted_route.name_of(observed.service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
         found: list[DrainingCluster] = []
-        for cluster in self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)):
-            if cluster.metadata.name in needed or cluster.metadata.deletion_timestamp is not None:
-                continue
-            pods = self._cache.list(Pod, meta.namespace, {labels.CLUSTER: cluster.metadata.name})
+        for cluster in (each for each in observed.unneeded if each.metadata.deletion_timestamp is None):
+            pods = self._cache.list(Pod, namespace, {labels.CLUSTER: cluster.metadata.name})
             if at_work := tuple(pod for pod in pods if is_weighted or drains(pod)):
                 found.append(await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now))
         return tuple(found)

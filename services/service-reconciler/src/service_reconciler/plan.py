@@ -28,12 +28,11 @@ from service_reconciler import draining, events, problems, serving, upgrade_even
 from service_reconciler.actions import RecordRevision, ReportPolicy, UpdateServiceStatus
 from service_reconciler.observed import REREAD, ClusterView, Names, Observed
 from service_reconciler.promotion import control as controls
-from service_reconciler.promotion import pending, promote
+from service_reconciler.promotion import promote, rollback
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
-from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.status import compute, suspend
 from service_reconciler.status.conditions import Assessment, is_timed_out
 from service_reconciler.status.suspend import State
@@ -140,7 +139,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
     if is_timed_out(observed.service.status.conditions):  # only suspend and resume start it again
         return Writes(note="the service did not become ready in time")
     control = controls.decide(observed, now=now)
-    decision = pending.decide(observed, control)
+    decision = rollback.decide(observed, control)
     switch, names, note = _traffic(observed, decision, control)
     problem = (
         switch.problem
@@ -244,16 +243,11 @@ def _policy_edit(found: Assessment) -> list[Action]:
 
 def _growth(found: Assessment) -> list[Action]:
     """Return changes to existing clusters: appended worker groups, and renewed annotations."""
-    observed, service, decision = found.observed, found.observed.service, found.decision
+    observed, decision = found.observed, found.decision
     role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
     if view is None or not decision.is_forward or found.control.abort is not None:
         return []
-    match = observed.match(view)
-    if match is Match.APPENDED:
-        patch = ray_cluster.growth(view.cluster, service)
-    elif match is Match.FULL and ray_cluster.needs_stamp(view.cluster, service):
-        patch = ray_cluster.stamp(view.cluster, service)
-    else:
+    if (patch := ray_cluster.change(view.cluster, observed.service)) is None:
         return []
     report = events.CLUSTER_UPDATED.of(role, view.cluster.metadata.namespaced_name)
     return [Patch(resource=RAY_CLUSTER, name=view.name, patch=patch, events=report, is_side=True)]

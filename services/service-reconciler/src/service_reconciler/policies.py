@@ -25,7 +25,7 @@ from common.runtime.cache import Remembered
 from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.outbound import Outbound
-from common.upgrade.policy import PolicyError, Recorded, Stored, UpgradePolicy
+from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 from service_reconciler.observed import REREAD, Reading
 from service_reconciler.reasons import Reason
 
@@ -59,20 +59,16 @@ class Policies:
             record = None if edit is None or isinstance(edit.record, Problem) else edit.record
             is_due = record not in {None, meta.annotations.get(labels.UPGRADE_POLICY_RECORD)}
             return Reading(record=record) if is_due else None
-        edit = await self._edit(held, meta.namespace)
-        self._edits[meta.uid] = now, edit
-        return edit
-
-    async def _edit(self, held: Recorded, namespace: str) -> Reading | None:
-        """Return a policy that was edited since it was recorded, None otherwise; what cannot be read changes nothing."""
+        edit = None  # what cannot be read changes nothing
         try:
-            found = msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, namespace, held.name), type=Stored)
+            found = msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, meta.namespace, held.name), type=Stored)
+            edit = self._reading(found, meta.namespace) if upgrade_policy.is_edited(held, found) else None
         except errors.NotFound:
-            return None
+            pass
         except (errors.Forbidden, errors.Unavailable, msgspec.DecodeError) as problem:
             log.info("an UpgradePolicy is not read again", policy=held.name, error=str(problem))
-            return None
-        return self._reading(found, namespace) if upgrade_policy.is_edited(held, found) else None
+        self._edits[meta.uid] = now, edit
+        return edit
 
     async def record_for(self, service: RayService) -> Reading:
         """Return the record of the policy that a RayService follows."""

@@ -81,11 +81,10 @@ def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield the ends of upgrades with old clusters that still drain, and are deleted before their time."""
-    alive = (each for each in observed.clusters if each.metadata.deletion_timestamp is None)
-    ended = (receipts.finished(each, None, now=now) for each in alive)
-    for each in ended:
-        if each is not None and not receipts.is_written(observed, each):
-            yield from completed(observed, each)
+    for cluster in (each for each in observed.clusters if each.metadata.deletion_timestamp is None):
+        found = receipts.finished(cluster, None, now=now)
+        if found is not None and not receipts.is_written(observed, found):
+            yield from completed(observed, found)
 
 
 def drain_started(

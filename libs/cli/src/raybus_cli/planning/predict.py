@@ -20,7 +20,7 @@ from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler import plan as planning
 from service_reconciler.actions import UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
-from service_reconciler.promotion import control, pending
+from service_reconciler.promotion import control, rollback
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status.conditions import is_timed_out
 
@@ -83,7 +83,7 @@ def _of_clusters(
     observed: Observed, present: RayService, plan: Plan[Action], status: RayServiceStatus, *, now: datetime
 ) -> Prediction:
     """Return the effect of a plan that neither suspends nor rejects."""
-    old, why = observed.names, pending.decide(observed, control.decide(observed, now=now)).note
+    old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
     new = Names(
         active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
     )

@@ -49,8 +49,6 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     pause: Problem[Reason] | None = None
     """The way forward is closed."""
     stall: Problem[Reason] | None = None
-    problems: tuple[str, ...] = ()
-    """What is wrong with the annotations."""
     requeue_at: datetime | None = None
     """When the deadline is over."""
 
@@ -65,7 +63,7 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     if stall is not None and may_pause and abort is None and controls.on_deadline is OnDeadline.PAUSE:
         text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
         pause = Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
-    return Control(abort=abort, pause=pause, stall=stall, problems=controls.problems, requeue_at=due)
+    return Control(abort=abort, pause=pause, stall=stall, requeue_at=due)
 
 
 def _pause(observed: Observed) -> Problem[Reason] | None:

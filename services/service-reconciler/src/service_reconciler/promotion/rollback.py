@@ -1,8 +1,8 @@
-"""Upgrades in steps: which way the traffic goes, when the pending cluster is promoted, and when a rollback is over.
+"""What happens to the pending cluster: whether a new one is needed, whether it has a purpose still, and when it is promoted.
 
-The facts are durable: the hashes on the clusters, and the record on the route that carries the weights. Both decisions end in
-one status write, refused when the RayService changed since, so a spec that is reverted in time always wins (spec rayservice
-§8.5, §8.8, §8.10; acceptance 59-68).
+For upgrades in steps the facts are durable: the hashes on the clusters, and the record on the route that carries the weights. Each
+decision ends in one status write, refused when the RayService changed since, so a spec that is reverted in time always wins (spec
+rayservice §6.5, §6.6, §8.5, §8.8, §8.10 (G9), §17.6; acceptance 18-28, 36-38, 59-68).
 """
 
 from enum import StrEnum
@@ -48,8 +48,70 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.step is Step.KEEP and self.rollback is None
 
 
-def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> Decision:
-    """Return where an upgrade in steps goes now, and why."""
+def decide(observed: Observed, control: Control) -> Decision:
+    """Decide whether a new cluster is prepared, the pending one is dropped or promoted, or all stays."""
+    active, pending, rollback = observed.active, observed.pending, None
+    if pending is None:
+        step, note = _without_pending(observed, control)
+    elif active is None or not observed.is_incremental:
+        step, note = _at_once(observed, pending, control)
+    else:
+        step, note, rollback = _in_steps(observed, active, pending, control)
+    match step:
+        case Step.KEEP:
+            names = observed.names
+        case Step.NEW:
+            names = Names(active=observed.names.active, pending=observed.returnable or observed.fresh_name)
+        case Step.DROP:
+            names = Names(active=observed.names.active)
+        case Step.PROMOTE:
+            names = Names(active=observed.names.pending)
+    return Decision(step=step, names=names, note=note, rollback=rollback)
+
+
+def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tuple[Step, str]:
+    is_wanted = observed.match(pending) is not Match.DIFFERENT
+    # the last cluster that gets requests serves whatever the spec asks for by now (design rule 8)
+    is_left = bool(observed.names.active) and observed.active is None
+    if is_left and not is_wanted and observed.is_incremental and observed.requests_from(pending.name) is not None:
+        return Step.PROMOTE, f"RayCluster {observed.names.active} is gone and the pending cluster gets requests"
+    if observed.serving == observed.names.pending:
+        return Step.KEEP, "the pending cluster serves already"
+    if control.abort is not None:
+        return Step.DROP, control.abort.message
+    if is_wanted:
+        return Step.KEEP, "the pending cluster is what the spec asks for"
+    if observed.active is not None and observed.match(observed.active) is Match.FULL:
+        return Step.DROP, "the spec is the active cluster's again"
+    kept = Step.KEEP, "the upgrade strategy allows no further cluster"
+    changed = Step.NEW, "the spec changed again before the pending cluster served"
+    return changed if replaces_clusters(observed) else kept
+
+
+def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
+    names, active = observed.names, observed.active
+    if names.pending:
+        is_reverted = active is not None and is_goal(observed, active, control)
+        dropped = Step.DROP, "the spec was reverted before the pending cluster was created"
+        return dropped if is_reverted else (Step.KEEP, "the pending cluster is to be created")
+    if active is None:
+        return Step.NEW, "there is no cluster" if not names.active else "the active cluster is gone"
+    if control.abort is not None:
+        return Step.KEEP, control.abort.message
+    match observed.match(active):
+        case Match.FULL:
+            return Step.KEEP, "the active cluster is what the spec asks for"
+        case Match.APPENDED:
+            return Step.KEEP, "worker groups are added to the active cluster"
+        case Match.DIFFERENT:
+            kept = Step.KEEP, "the cluster spec changed, but the upgrade strategy is None"
+            return (Step.NEW, "the cluster spec changed") if replaces_clusters(observed) else kept
+
+
+def _in_steps(
+    observed: Observed, active: ClusterView, pending: ClusterView, control: Control
+) -> tuple[Step, str, str | None]:
+    """Return where an upgrade in steps goes now, why, and why it rolls back, if it does."""
     if control.abort is not None:
         why = "Upgrade aborted, rolling back to original cluster."
     elif is_goal(observed, active, control):
@@ -57,30 +119,15 @@ def decide(observed: Observed, active: ClusterView, pending: ClusterView, contro
     elif observed.match(pending) is Match.DIFFERENT:
         why = "Goal state changed mid-upgrade, rolling back to original cluster."
     elif control.pause is not None:
-        return decision(observed, Step.KEEP, control.pause.message)
+        return Step.KEEP, control.pause.message, None
     elif _has_moved(observed, active, pending):
-        return decision(observed, Step.PROMOTE, "all traffic and all capacity have moved")
+        return Step.PROMOTE, "all traffic and all capacity have moved", None
     else:
-        return decision(observed, Step.KEEP, "traffic moves to the pending cluster")
+        return Step.KEEP, "traffic moves to the pending cluster", None
     if not _is_back(observed.record, active, pending):
-        return decision(observed, Step.KEEP, why, rollback=why)
+        return Step.KEEP, why, why
     is_wanted = control.abort is None and observed.match(active) is Match.DIFFERENT and replaces_clusters(observed)
-    return decision(observed, Step.NEW if is_wanted else Step.DROP, why)
-
-
-def decision(observed: Observed, step: Step, note: str, *, rollback: str | None = None) -> Decision:
-    """Return a decision with the names that hold from then on."""
-    active, pending = observed.names.active, observed.names.pending
-    match step:
-        case Step.KEEP:
-            names = observed.names
-        case Step.NEW:
-            names = Names(active=active, pending=observed.returnable or observed.fresh_name)
-        case Step.DROP:
-            names = Names(active=active)
-        case Step.PROMOTE:
-            names = Names(active=pending)
-    return Decision(step=step, names=names, note=note, rollback=rollback)
+    return Step.NEW if is_wanted else Step.DROP, why, None
 
 
 def replaces_clusters(observed: Observed) -> bool:

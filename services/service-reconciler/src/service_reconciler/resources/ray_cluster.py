@@ -101,8 +101,16 @@ def match(cluster: RayCluster, service: RayService) -> Match:
     return Match.DIFFERENT
 
 
-def growth(cluster: RayCluster, service: RayService) -> Body:
-    """Return the merge patch that appends worker groups; what the autoscaler wrote into the others stays."""
+def change(cluster: RayCluster, service: RayService) -> Body | None:
+    """Return the merge patch that appends worker groups, or renews the annotations and touches nothing else; None where neither is due.
+
+    What the autoscaler wrote into the groups that are there stays.
+    """
+    found, version = match(cluster, service), {"resourceVersion": cluster.metadata.resource_version}
+    if found is Match.FULL and needs_stamp(cluster, service):
+        return {"metadata": {**version, "annotations": stamps(service)}}
+    if found is not Match.APPENDED:
+        return None
     goal = service.raw_cluster_config
     is_scaled = bool(goal.get("enableInTreeAutoscaling"))
     held = {group.get("groupName"): group for group in _groups(cluster.raw_spec)} if is_scaled else {}
@@ -110,8 +118,7 @@ def growth(cluster: RayCluster, service: RayService) -> Body:
     for group in _groups(goal):
         scaled = held.get(group.get("groupName"), {})
         groups.append({**group, **{key: scaled[key] for key in ("replicas", "scaleStrategy") if key in scaled}})
-    meta = {"resourceVersion": cluster.metadata.resource_version, **_marks(service)}
-    return {"metadata": meta, "spec": {"workerGroupSpecs": groups}}
+    return {"metadata": {**version, **_marks(service)}, "spec": {"workerGroupSpecs": groups}}
 
 
 def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
@@ -124,11 +131,6 @@ def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
     version = held.get(labels.KUBERAY_VERSION, "")
     is_same = {**stamps(service), labels.KUBERAY_VERSION: version}.items() <= held.items()
     return version != OPERATOR_VERSION and not (is_same and _KUBERAY.fullmatch(version))
-
-
-def stamp(cluster: RayCluster, service: RayService) -> Body:
-    """Return the merge patch that renews the annotations and touches nothing else."""
-    return {"metadata": {"resourceVersion": cluster.metadata.resource_version, "annotations": stamps(service)}}
 
 
 def filled(config: Json) -> Json:

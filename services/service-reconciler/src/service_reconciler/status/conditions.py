@@ -81,7 +81,7 @@ def computed(found: Assessment) -> list[Condition]:
     elif rollback is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
         updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback))
-    wanted = {each.type: each for each in _of_controls(before, found.control, is_upgrading=is_upgrading)}
+    wanted = {each.type: each for each in _of_controls(found, is_upgrading=is_upgrading)}
     if is_upgrading and (gated := gates_passed(observed.upgrade)) is not None:
         wanted[gated.type] = gated
     kept = conditions.updated(base, *updates, generation=generation, now=now)
@@ -169,7 +169,8 @@ def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) ->
     return old.last_transition_time + SECOND if is_soon else now
 
 
-def _of_controls(held: list[Condition], control: Control, *, is_upgrading: bool) -> Iterator[ConditionUpdate]:
+def _of_controls(found: Assessment, *, is_upgrading: bool) -> Iterator[ConditionUpdate]:
+    control, held = found.control, found.observed.service.status.conditions
     if is_upgrading and control.pause is not None:
         text = control.pause.message
         text = f"{text[0].upper()}{text[1:]}."
@@ -180,6 +181,6 @@ def _of_controls(held: list[Condition], control: Control, *, is_upgrading: bool)
         yield ConditionUpdate(ConditionType.UPGRADE_STALLED, "True", control.stall.code, control.stall.message)
     if control.abort is not None:
         yield ConditionUpdate(ConditionType.UPGRADE_ABORTED, "True", control.abort.code, control.abort.message)
-    if control.problems:
-        text = "; ".join(control.problems)
+    if found.observed.controls.problems:
+        text = "; ".join(found.observed.controls.problems)
         yield ConditionUpdate(ConditionType.INVALID_ANNOTATIONS, "True", Reason.INVALID_VALUE, text)

@@ -51,9 +51,7 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
             "the cluster is left alone and the status is corrected; restrict write access to rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
-    yield from _of_clusters(found)
-    yield from _of_rollback(found)
-    yield from _of_roles(found)
+    yield from _of_upgrade(found)
     if (problem := found.problem) is not None and not problem.is_reported:
         is_new = not any(problem.message in each.message for each in old.conditions)
         if is_new and any(problem.message in each.message for each in status.conditions):
@@ -72,46 +70,36 @@ def timeout(observed: Observed, *, now: datetime) -> Event:
     return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
-def _of_clusters(found: Assessment) -> Iterator[Event]:
-    observed, decision, names = found.observed, found.decision, found.names
-    before, namespace = observed.names, observed.service.metadata.namespace
+def _of_upgrade(found: Assessment) -> Iterator[Event]:
+    observed, decision, names, held = found.observed, found.decision, found.names, found.observed.names
+    namespace = observed.service.metadata.namespace
     if decision.step is Step.NEW and serve_writer.asks_for_steps(observed.service) and not observed.is_incremental:
         why = "the feature gate RayServiceIncrementalUpgrade is off"
         note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
         yield warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
-    if decision.step is Step.NEW and before.active:
+    if decision.step is Step.NEW and held.active:
         note = f"Preparing RayCluster {namespace}/{names.pending}: {decision.note}"
         yield normal(EventReason.UPGRADE_STARTED, "Upgrade", note)
     if decision.step is Step.DROP:
-        note = f"The upgrade to RayCluster {namespace}/{before.pending} is cancelled: {decision.note}"
+        note = f"The upgrade to RayCluster {namespace}/{held.pending} is cancelled: {decision.note}"
         yield normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)
-
-
-def _of_rollback(found: Assessment) -> Iterator[Event]:
-    observed, decision = found.observed, found.decision
-    was_on, is_on = decided.is_rolling_back(observed.service), decision.rollback is not None
-    if was_on == is_on:
-        return
-    namespace, held = observed.service.metadata.namespace, observed.names
-    if is_on:
-        reason, note = EventReason.ROLLBACK_STARTED, f"Traffic rolls back to {held.active}: {decision.rollback}"
-    elif decision.step in {Step.DROP, Step.NEW}:
-        reason, note = EventReason.ROLLBACK_COMPLETED, f"All traffic is back on RayCluster {namespace}/{held.active}"
-    else:
+    was_back = decided.is_rolling_back(observed.service)
+    if decision.rollback is not None and not was_back:
+        note = f"Traffic rolls back to {held.active}: {decision.rollback}"
+        yield normal(EventReason.ROLLBACK_STARTED, "Upgrade", note)
+    elif decision.rollback is None and was_back:
         reason, note = EventReason.ROLLBACK_CANCELLED, f"Traffic goes on to RayCluster {namespace}/{held.pending}"
-    yield normal(reason, "Upgrade", note)
-
-
-def _of_roles(found: Assessment) -> Iterator[Event]:
-    observed, names = found.observed, found.names
-    active, namespace = observed.names.active, observed.service.metadata.namespace
-    if not active:
-        return
-    if observed.is_incremental and observed.active is None:
-        note = f"RayCluster {namespace}/{active} does not exist any more, so there is nothing to roll back to"
+        if decision.step in {Step.DROP, Step.NEW}:
+            reason, note = (
+                EventReason.ROLLBACK_COMPLETED,
+                f"All traffic is back on RayCluster {namespace}/{held.active}",
+            )
+        yield normal(reason, "Upgrade", note)
+    if held.active and observed.is_incremental and observed.active is None:
+        note = f"RayCluster {namespace}/{held.active} does not exist any more, so there is nothing to roll back to"
         yield warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)
-    if names.active != active:
-        note = f"RayCluster {namespace}/{names.active} serves in place of {active}"
+    if held.active and names.active != held.active:
+        note = f"RayCluster {namespace}/{names.active} serves in place of {held.active}"
         yield normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)
 
 

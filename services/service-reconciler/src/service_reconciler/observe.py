@@ -38,9 +38,9 @@ from common.upgrade.outbound import Outbound
 from common.upgrade.policy import WarmUpProgress
 from common.upgrade.warm_up import WarmUps
 from common.upgrade.webhook import Strategy
-from common.upgrade.windows import Nodes, Windows
+from common.upgrade.windows import Windows
 from service_reconciler import decided, validation
-from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, Reading, drains, names_of
+from service_reconciler.observed import ClusterView, DrainingCluster, Observed, Reading, drains, names_of
 from service_reconciler.policies import Policies
 from service_reconciler.promotion import dangling, promote, rollback
 from service_reconciler.reasons import ConditionType
@@ -106,7 +106,7 @@ class Observer:
             if service is None:
                 return None
             observed = await self._begun(service)
-        active, pending = await self._views(service, observed.names, now=now)
+        active, pending = await self._views(observed, now=now)
         await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         meta, marks, is_incremental = service.metadata, owner.marks(key.name), observed.is_incremental
         route = await gateways.weighted(
@@ -155,8 +155,11 @@ class Observer:
             return {}
         found: dict[AnyGate, Result] = {}
         if measured := [each for each in decisive if isinstance(each, Gate)]:
-            exporters = (_exporters(each) for each in (active, pending))
-            window = await self._windows.of(pending.cluster.metadata.uid, *exporters, is_unused=True)
+            nodes = (
+                {each.metadata.uid: address(each, "metrics", ports.METRICS) for each in view.proxies}
+                for view in (active, pending)
+            )
+            window = await self._windows.of(pending.cluster.metadata.uid, *nodes, is_unused=True)
             found |= {each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up) for each in measured}
         if promote.not_askable(observed, pending) is None and (asked := gate_types.asking(decisive)):
             clusters = active.cluster, pending.cluster
@@ -216,9 +219,8 @@ class Observer:
             serve_service=serve,
         )
 
-    async def _views(
-        self, service: RayService, clusters: Names, *, now: datetime
-    ) -> tuple[ClusterView | None, ClusterView | None]:
+    async def _views(self, observed: Observed, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
+        service, clusters = observed.service, observed.names
         namespace, ages = service.metadata.namespace, (RECENT if clusters.pending else STEADY, FRESH)
         views: list[ClusterView | None] = []
         for name in (clusters.active, clusters.pending):
@@ -295,10 +297,6 @@ class Observer:
             backends = [names.serve_service(each) for each in held if each]
         slices = (self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: each}) for each in backends)
         return service_ports.pod_count(chain.from_iterable(slices))
-
-
-def _exporters(view: ClusterView) -> Nodes:
-    return {each.metadata.uid: address(each, "metrics", ports.METRICS) for each in view.proxies}
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

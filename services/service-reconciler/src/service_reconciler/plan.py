@@ -5,7 +5,6 @@ status is written where its durability matters: a pending name before its cluste
 select the cluster.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -47,28 +46,14 @@ SILENT: Final = timedelta(seconds=2.5)
 """While a dashboard does not answer; recovery is observed within 10 s."""
 
 
-class Writes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a phase does, around the write of the status."""
-
-    before: Sequence[Action] = ()
-    status: RayServiceStatus | None = None
-    after: Sequence[Action] = ()
-    requeue_at: datetime | None = None
-    note: str
-
-
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
-    old, meta = observed.service.status, observed.service.metadata
-    published = upgrade_events.of_status(observed, observed.names, old, now=now)
+    meta = observed.service.metadata
+    published = upgrade_events.of_status(observed, observed.names, observed.service.status, now=now)
     if meta.deletion_timestamp is not None:
         going = _delete(observed, now=now)
-        return Plan(actions=(*published, *going.before), requeue_at=going.requeue_at, note=going.note)
+        return msgspec.structs.replace(going, actions=(*published, *going.actions))
     found = _validate(observed, now=now) or _suspend(observed, now=now) or _run(observed, now=now)
-    written: list[Action] = []
-    if found.status is not None and compute.differs(old, found.status):
-        status = compute.stamped(found.status, now=now)
-        written = [UpdateServiceStatus(status=status, events=events.STATUS_REFUSED)]
     cleanup = draining.decide(observed, now=now)
     first: list[Action] = []
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
@@ -77,47 +62,53 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         finalizers = (*meta.finalizers, labels.RAYSERVICE_FINALIZER)
         first = [SetFinalizers(finalizers=finalizers, spec=spec, events=events.FINALIZER_REFUSED)]
     return Plan(
-        actions=(*first, *published, *found.before, *written, *found.after, *cleanup.actions),
+        actions=(*first, *published, *found.actions, *cleanup.actions),
         requeue_at=earliest(found.requeue_at, cleanup.requeue_at),
         note=found.note,
     )
 
 
-def _delete(observed: Observed, *, now: datetime) -> Writes:
+def _status(observed: Observed, status: RayServiceStatus, *, now: datetime) -> list[Action]:
+    """Return the write of a status, unless the RayService has it."""
+    if not compute.differs(observed.service.status, status):
+        return []
+    return [UpdateServiceStatus(status=compute.stamped(status, now=now), events=events.STATUS_REFUSED)]
+
+
+def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Delete all clusters, and let the RayService go once they are gone."""
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
-        return Writes(note="the RayService is going")
+        return Plan(note="the RayService is going")
     if observed.clusters:
         alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
         gone = (*upgrade_events.deleted(observed, now=now), *(draining.deletion(each) for each in alive))
-        return Writes(before=gone, requeue_at=now + STARTING, note="its clusters are going")
+        return Plan(actions=gone, requeue_at=now + STARTING, note="its clusters are going")
     is_held = any(traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes)
     if is_held and meta.deletion_timestamp is not None and now - meta.deletion_timestamp < RELEASE:
-        return Writes(requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route")
+        return Plan(requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route")
     kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
     actions = (*upgrade_events.deleted(observed, now=now), SetFinalizers(finalizers=kept))
-    return Writes(before=actions, note="all its clusters are gone")
+    return Plan(actions=actions, note="all its clusters are gone")
 
 
-def _validate(observed: Observed, *, now: datetime) -> Writes | None:
+def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     """Report a spec or metadata that break a rule; nothing else changes."""
     if observed.violation is None:
         return None
     code, text = observed.violation.code, observed.violation.message
-    status = compute.invalid(observed, text, now=now)
+    written = _status(observed, compute.invalid(observed, text, now=now), now=now)
     event = warning(code, "Validate", f"{observed.service.metadata.namespaced_name}: {text}")
-    is_new = compute.differs(observed.service.status, status)
-    return Writes(status=status, after=[EmitEvent(event=event)] if is_new else [], note=text)
+    return Plan(actions=(*written, EmitEvent(event=event)) if written else (), note=text)
 
 
-def _suspend(observed: Observed, *, now: datetime) -> Writes | None:
+def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     """Take everything down, or start anew: each state is written, and the next reconcile finds the next one."""
     state = suspend.state(observed)
     if state is State.AWAKE:
         return None
     if state is State.SUSPENDED:
-        return Writes(note=state)
+        return Plan(note=state)
     actions: list[Action] = []
     if state is State.REQUESTED:
         why = "The RayService is suspended; all its clusters are deleted."
@@ -129,15 +120,15 @@ def _suspend(observed: Observed, *, now: datetime) -> Writes | None:
         for meta in (each.metadata for each in observed.services if each.metadata.deletion_timestamp is None):
             report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
+    actions += _status(observed, suspend.status(observed, state, now=now), now=now)
     requeue_at = now + STARTING if state is State.SUSPENDING else now
-    status = suspend.status(observed, state, now=now)
-    return Writes(before=actions, status=status, requeue_at=requeue_at, note=state)
+    return Plan(actions=tuple(actions), requeue_at=requeue_at, note=state)
 
 
-def _run(observed: Observed, *, now: datetime) -> Writes:
+def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Bring clusters, Serve configs, Services and the status to what the RayService asks for."""
     if is_timed_out(observed.service.status.conditions):  # only suspend and resume start it again
-        return Writes(note="the service did not become ready in time")
+        return Plan(note="the service did not become ready in time")
     control = controls.decide(observed, now=now)
     decision = rollback.decide(observed, control)
     switch, names, note = _traffic(observed, decision, control)
@@ -152,7 +143,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
     status = compute.compute(found)
     has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
     created = [] if has_timed_out else _creation(observed, names)
-    before = (
+    actions = (
         *_policy_report(observed, now=now),
         *(_growth(found) or _policy_edit(found)),
         *sent,
@@ -163,8 +154,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
         *upgrade_events.steps(observed, now=now),
         *upgrade_events.present_verdicts(observed),
         *upgrade_events.ended(observed, status, now=now),
-    )
-    after = (
+        *_status(observed, status, now=now),
         *upgrade_events.after(observed, status, now=now),
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),
@@ -172,7 +162,7 @@ def _run(observed: Observed, *, now: datetime) -> Writes:
     )
     is_changed = bool(sent or created) or names != observed.names
     requeue_at = now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
-    return Writes(before=before, status=status, after=after, requeue_at=requeue_at, note=f"{decision.note}; {note}")
+    return Plan(actions=actions, requeue_at=requeue_at, note=f"{decision.note}; {note}")
 
 
 def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[serving.Switch, Names, str]:

@@ -74,16 +74,14 @@ def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
 
 
 def _spec_problem(service: RayService, gates: Gates) -> str | None:
-    config = service.spec.ray_cluster_config
-    meta = service.metadata
+    config, meta = service.spec.ray_cluster_config, service.metadata
     cluster = RayCluster(  # as we would create it
         metadata=ObjectMeta(
             name=meta.name, namespace=meta.namespace, labels=owner.marks(meta.name), annotations=meta.annotations
         ),
         spec_json=msgspec.Raw(msgspec.json.encode(service.raw_cluster_config)),
     )
-    inner = cluster_rules.spec(cluster, gates) or cluster_rules.upgrade_type_on_a_child(cluster)
-    if inner is not None:
+    if (inner := cluster_rules.spec(cluster, gates) or cluster_rules.upgrade_type_on_a_child(cluster)) is not None:
         return inner
     head_meta: Json = (config.head_group_spec.head_service or {}).get("metadata") or {}
     if head_meta.get("name"):

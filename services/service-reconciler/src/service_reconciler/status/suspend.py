@@ -44,10 +44,8 @@ def state(observed: Observed) -> State:
 def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStatus:
     """Return the status of a state in which something changes; a service that resumes has fresh conditions, and a fresh time limit."""
     kind, old = ConditionType, observed.service.status
-    held, generation = old.conditions, old.observed_generation
-    if state in {State.REQUESTED, State.RESUMED}:
-        generation = observed.service.metadata.generation
-        old = msgspec.structs.replace(old, observed_generation=generation)
+    held, is_turn = old.conditions, state in {State.REQUESTED, State.RESUMED}
+    generation = observed.service.metadata.generation if is_turn else old.observed_generation
     match state:
         case State.REQUESTED:
             text = "Spec.Suspend is true; will delete all Kubernetes resources owned by this RayService."
@@ -56,7 +54,7 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
                 *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
             ]
             held = conditions.without(held, *CONTROLS)
-            old = RayServiceStatus(last_update_time=old.last_update_time, observed_generation=generation)
+            old = RayServiceStatus(last_update_time=old.last_update_time)
         case State.COMPLETE:
             reason, text = Reason.SUSPEND_COMPLETE, "All owned resources have been deleted."
             updates = [
@@ -76,7 +74,8 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
         case _:
             text = "Waiting for all Kubernetes resources owned by this RayService to be deleted."
             updates = [ConditionUpdate(kind.SUSPENDING, "True", Reason.SUSPEND_IN_PROGRESS, text)]
-    return msgspec.structs.replace(old, conditions=conditions.updated(held, *updates, generation=generation, now=now))
+    held = conditions.updated(held, *updates, generation=generation, now=now)
+    return msgspec.structs.replace(old, conditions=held, observed_generation=generation)
 
 
 def _down(reason: Reason, text: str) -> list[ConditionUpdate]:

@@ -14,6 +14,7 @@ from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
 from cluster_reconciler.events import EventSpec, Reported
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
+from common.ray.config_writer import NOT_RECORDED
 from common.runtime.actions import Report
 from service_reconciler import events as service_events
 from service_reconciler import reasons as of_services
@@ -189,7 +190,9 @@ _OF_TRAFFIC: Final = [
 ]
 _OF_SUBMITS: Final = ("UpdatedServeApplications", "FailedToUpdateServeApplications", "ServeConfigDrifted")
 _EVENTS: Final[dict[str, Iterable[str]]] = {
-    "service-reconciler, about a RayService": dict.fromkeys((*_OF_SERVICES, *of_services.EventReason)),
+    "service-reconciler, about a RayService": dict.fromkeys(
+        (*_OF_SERVICES, *_OF_SUBMITS, NOT_RECORDED, *of_services.EventReason)
+    ),
     "traffic-manager, about a RayService": dict.fromkeys((*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.EventReason)),
     "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }

@@ -61,12 +61,11 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events beside those of `events.Report`; those after the blank line are ours, the others KubeRay's."""
+    """Reasons of Events beside those of `events.Report` and of what `common.ray` sends; those after the blank line are ours, the others KubeRay's."""
 
     INVALID_METADATA = "InvalidRayServiceMetadata"
     INVALID_SPEC = "InvalidRayServiceSpec"
     INVALID_STATUS = "InvalidRayServiceStatus"
-    UPDATED_APPLICATIONS = "UpdatedServeApplications"
     FAILED_TO_UPDATE_APPLICATIONS = "FailedToUpdateServeApplications"
     TIMED_OUT = "RayServiceInitializingTimeout"
 
@@ -106,8 +105,6 @@ class EventReason(StrEnum):
     INSUFFICIENT_REPLICAS = "InsufficientReplicas"
     GATE_INCONCLUSIVE = "GateInconclusive"
     APPLICATION_NOT_RUNNING = "ServeApplicationNotRunning"
-    SERVE_CONFIG_DRIFTED = "ServeConfigDrifted"
-    SERVE_CONFIG_NOT_RECORDED = "ServeConfigNotRecorded"
     SERVE_CONFIG_UNKNOWN = "ServeConfigUnknown"
     DASHBOARD_UNREACHABLE = "RayDashboardUnreachable"
     DASHBOARD_UNAUTHORIZED = "RayDashboardUnauthorized"

@@ -36,10 +36,8 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
     """Yield the end of an upgrade that cannot be observed any more once this status is written."""
     held, names, kind = observed.names, Names.of(status), ConditionType.UPGRADE_ABORTED
     if is_timed_out(status.conditions):  # nothing is tried any more
-        pair, ready = (
-            held if held.pending else Names(pending=held.active),
-            conditions.find(status.conditions, ConditionType.READY),
-        )
+        pair = held if held.pending else Names(pending=held.active)
+        ready = conditions.find(status.conditions, ConditionType.READY)
         if ready is not None and pair.pending:
             data = events.Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
             yield Publish(data=data, at=now)
@@ -121,11 +119,10 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     held = status.active_service_status, status.pending_service_status
     empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
     before, after = _split(*held), _split(*(compute.mirrored(observed, each, names) for each in empty))
-    moved = [
-        msgspec.structs.replace(was, traffic_percent=now_is.traffic_percent)
-        for was, now_is in ((before.old, after.old), (before.new, after.new))
-    ]
-    between = Split(old=moved[0], new=moved[1])
+    between = Split(
+        old=msgspec.structs.replace(before.old, traffic_percent=after.old.traffic_percent),
+        new=msgspec.structs.replace(before.new, traffic_percent=after.new.traffic_percent),
+    )
     direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
     upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
     for kind, was, now_is in ((events.TrafficShifted, before, between), (events.CapacityChanged, between, after)):
@@ -182,11 +179,9 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
         if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
             continue
         pair = receipts.origin_of(names, active, cluster)
-        if pair is None:
-            continue
-        if pair.pending == names.active:
+        if pair is not None and pair.pending == names.active:
             yield Publish(data=events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
-        else:
+        elif pair is not None:
             yield from _of_conditions(observed, pair, status, ConditionType.UPGRADE_ABORTED)
             yield _rolled_back(observed, pair, status, at=at)
     if not (names.active and names.pending):

@@ -152,8 +152,8 @@ TABLE: Final = (
         case=65,
         what="a name that was reverted is kept, and its cluster created",
         file=f"{SERVICE}/promotion/rollback.py",
-        old="        is_reverted = active is not None and is_goal(observed, active, control)\n",
-        new="        is_reverted = False and active is not None and is_goal(observed, active, control)\n",
+        old="        is_reverted = active is not None and (control.abort",
+        new="        is_reverted = False and active is not None and (control.abort",
         test=f"{BACK}::test_65_a_name_that_is_reverted_before_its_cluster_exists_leaves_none",
     ),
     Mutant(

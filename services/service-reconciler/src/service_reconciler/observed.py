@@ -10,6 +10,7 @@ from msgspec import UnsetType
 
 from common import labels
 from common import names as naming
+from common.annotation_record import EARLIEST
 from common.api.core import Pod, Service
 from common.api.gateway import GrpcRoute, Route, lagging_parents
 from common.api.ray_cluster import RayCluster
@@ -269,9 +270,7 @@ def names_of(
         if each.metadata.deletion_timestamp is None and owner.may_control(service.metadata, each.metadata)
     ]
     active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
-    waiting = [
-        (created.timestamp() if (created := each.metadata.creation_timestamp) is not None else 0.0, each.metadata.name)
-        for each in alive
-        if each.metadata.name != active and labels.DELETE_AFTER not in each.metadata.annotations
-    ]
-    return Names(active=active, pending=max(waiting)[1] if waiting else "")
+    others = (each.metadata for each in alive if each.metadata.name != active)
+    waiting = (each for each in others if labels.DELETE_AFTER not in each.annotations)
+    newest = max(waiting, key=lambda each: (each.creation_timestamp or EARLIEST, each.name), default=None)
+    return Names(active=active, pending=newest.name if newest is not None else "")

@@ -28,6 +28,7 @@ from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import OnDeadline
+from common.upgrade.gates import Outcome
 from common.upgrade.policy import OnFailure
 from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler import decided, problems
@@ -93,12 +94,7 @@ def failed_gate(observed: Observed) -> str | None:
         return None if observed.upgrade is None else observed.upgrade.failed or None
     if observed.warm_up is not None and observed.warm_up.problem:
         return f"warm-up: {observed.warm_up.problem}"
-    return promote.failed_gate(observed)
-
-
-def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
-    """Return whether the active cluster is all that is wanted."""
-    return control.abort is not None or observed.match(view) is Match.FULL
+    return next((each.text for each in observed.answers.values() if each.outcome is Outcome.FAIL), None)
 
 
 def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:

@@ -83,11 +83,6 @@ def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> Result
     return gates.within(gate, gates.NO_WINDOW, steps=1) if is_early and found.outcome is Outcome.FAIL else found
 
 
-def failed_gate(observed: Observed) -> str | None:
-    """Return the gate that failed, where all traffic moves at once."""
-    return next((each.text for each in observed.answers.values() if each.outcome is Outcome.FAIL), None)
-
-
 def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if not head_is_ready(pending.cluster):
         yield "its head pod is not ready"

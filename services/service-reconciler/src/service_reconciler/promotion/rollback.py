@@ -16,7 +16,7 @@ from common.ray.view import SILENT, head_is_ready
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import ClusterView, Names, Observed
-from service_reconciler.promotion.control import Control, is_goal
+from service_reconciler.promotion.control import Control
 from service_reconciler.resources.ray_cluster import Match
 
 _ACTIVE: Final = Share(capacity=WHOLE, weight=WHOLE)
@@ -91,7 +91,7 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
 def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
     names, active = observed.names, observed.active
     if names.pending:
-        is_reverted = active is not None and is_goal(observed, active, control)
+        is_reverted = active is not None and (control.abort is not None or observed.match(active) is Match.FULL)
         dropped = Step.DROP, "the spec was reverted before the pending cluster was created"
         return dropped if is_reverted else (Step.KEEP, "the pending cluster is to be created")
     if active is None:
@@ -114,7 +114,7 @@ def _in_steps(
     """Return where an upgrade in steps goes now, why, and why it rolls back, if it does."""
     if control.abort is not None:
         why = "Upgrade aborted, rolling back to original cluster."
-    elif is_goal(observed, active, control):
+    elif observed.match(active) is Match.FULL:
         why = "Goal state reverted to original cluster, rolling back."
     elif observed.match(pending) is Match.DIFFERENT:
         why = "Goal state changed mid-upgrade, rolling back to original cluster."

@@ -29,7 +29,7 @@ def keys_of(obj: Object) -> list[Key]:
     return [Key(obj.metadata.namespace, name) for name in names]
 
 
-async def observe(key: Key, *, now: datetime, cache: Cache) -> Observed | None:  # noqa: ARG001  (the kit passes it)
+async def observe(key: Key, now: datetime, *, cache: Cache) -> Observed | None:  # noqa: ARG001  (the kit passes it)
     """Read the cache; None for a RayCluster that is gone or managed by another controller."""
     cluster = cache.get(RayCluster, key.namespace, key.name)
     if cluster is None or cluster.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
@@ -45,7 +45,7 @@ def address(cluster: RayCluster, service: Service | None) -> str | None:
     return next((f"http://{host}:{each.port}" for each in service.spec.ports if each.name == "dashboard"), None)
 
 
-def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:  # noqa: ARG001  (the kit passes it)
+def make_plan(observed: Observed, now: datetime) -> Plan[Action]:  # noqa: ARG001  (the kit passes it)
     """Return the one write that is needed, or none; pure."""
     meta, wanted = observed[0].metadata, address(*observed)
     if meta.deletion_timestamp or meta.annotations.get(ANNOTATION) == wanted:

@@ -58,9 +58,9 @@ class Reconciles:
         self._reconciler = reconciler
         self.ended: Counter[Key] = Counter()
 
-    async def __call__(self, key: Key, *, now: datetime) -> datetime | None:
+    async def __call__(self, key: Key, now: datetime) -> datetime | None:
         try:
-            return await self._reconciler(key, now=now)
+            return await self._reconciler(key, now)
         finally:
             self.ended[key] += 1
 

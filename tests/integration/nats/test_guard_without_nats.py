@@ -41,12 +41,12 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
     guarded: list[float] = []
     loop = asyncio.get_running_loop()
 
-    async def reconcile(key: Key, *, now: datetime) -> datetime | None:
+    async def reconcile(key: Key, now: datetime) -> datetime | None:
         assert key.name == "one"
         reconciles.append(loop.time())
         return now + timedelta(seconds=0.5)
 
-    async def guard(key: Key, *, now: datetime) -> datetime | None:
+    async def guard(key: Key, now: datetime) -> datetime | None:
         assert key.name == "one"
         guarded.append(loop.time())
         return now + timedelta(seconds=0.5)

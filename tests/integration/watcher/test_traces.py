@@ -47,7 +47,7 @@ def own_key(obj: Object) -> list[Key]:
 async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path: Path) -> None:
     reconciles: list[Key] = []
 
-    async def reconcile(key: Key, *, now: datetime) -> None:
+    async def reconcile(key: Key, now: datetime) -> None:
         with tracing.step("write", method="PATCH"):
             reconciles.append(key)
 

@@ -191,7 +191,7 @@ class Owner:
         self._laws.reconcile_begins()
         try:
             async with asyncio.timeout(None) as self._limit:
-                again = await self._app.reconciler(KEY, now=self._clock.now())
+                again = await self._app.reconciler(KEY, self._clock.now())
         except (errors.RaybusError, TimeoutError):
             self.is_due = True
         else:

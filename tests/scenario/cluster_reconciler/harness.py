@@ -114,7 +114,7 @@ class Harness:
         seen = len(self.kube.requests)
         self.promised.pop(key, None)
         try:
-            again = await self.app.reconciler(key, now=self.clock.now())
+            again = await self.app.reconciler(key, self.clock.now())
         except errors.RaybusError as problem:
             self.errors.append(problem)
             self.trace.append(f"error {type(problem).__name__}: {problem}")

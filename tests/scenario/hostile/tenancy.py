@@ -155,10 +155,10 @@ class Tenancy:
     def _spied(self, app: App) -> App:
         inner: Reconcile = app.reconciler
 
-        async def reconcile(key: Key, *, now: datetime) -> datetime | None:
+        async def reconcile(key: Key, now: datetime) -> datetime | None:
             self.reconciles[app.controller.name, key] += 1
             try:
-                return await inner(key, now=now)
+                return await inner(key, now)
             except Exception as problem:
                 self.failures.append(Failure(controller=app.controller.name, key=key, problem=problem))
                 raise

@@ -109,7 +109,7 @@ class Harness(Surroundings):
         now = self.clock.now()
         self._is_reconciling = True
         try:
-            return await self.app.reconciler(key, now=now)
+            return await self.app.reconciler(key, now)
         except Killed:
             self.restart()
             return now

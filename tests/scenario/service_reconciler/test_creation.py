@@ -105,7 +105,7 @@ async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
     assert harness.kube.events() == [("Warning", "InvalidRayServiceMetadata", f"default/{name}: {note}")]
     assert (harness.clusters, harness.kube.all(SERVICE)) == ([], [])
     assert harness.kube.writes().count(f"update RayService/status {name}") == 1
-    assert await harness.app.reconciler(harness.key, now=harness.clock.now()) is None  # no requeue
+    assert await harness.app.reconciler(harness.key, harness.clock.now()) is None  # no requeue
 
 
 @pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11)

@@ -68,7 +68,7 @@ async def test_79_suspended_is_in_every_condition_and_nothing_more_is_done() -> 
     done = len(harness.kube.requests)
     await harness.run(60)
     assert len(harness.kube.requests) == done
-    assert await harness.app.reconciler(harness.key, now=harness.clock.now()) is None
+    assert await harness.app.reconciler(harness.key, harness.clock.now()) is None
 
 
 @pytest.mark.acceptance("rayservice", 80)

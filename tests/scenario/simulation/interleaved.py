@@ -219,7 +219,7 @@ class Interleaved(Sim):
         process.due = None
         now = self.wall_clocks[process.name].now()
         reconcile = cast("Any", (self.app if process.name == "service" else self.traffic).reconciler)
-        task = asyncio.get_running_loop().create_task(reconcile(self.key, now=now))
+        task = asyncio.get_running_loop().create_task(reconcile(self.key, now))
         self._running[process.name] = Running(task=task, began=now, caller=self._lives[process.name])
 
     def _reap(self) -> None:

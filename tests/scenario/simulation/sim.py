@@ -143,7 +143,7 @@ class Sim(Pair):
         self._is_reconciling, self._actor = True, process.name
         now = self.clock.now()
         try:
-            again = await (self.app if process.name == "service" else self.traffic).reconciler(self.key, now=now)
+            again = await (self.app if process.name == "service" else self.traffic).reconciler(self.key, now)
         except Killed:
             self.log(f"{process.name} dies")
             self.begin(process)

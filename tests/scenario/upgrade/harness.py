@@ -106,7 +106,7 @@ class Pair(Harness):
         try:
             reconcile = self.traffic.guard if self.is_bus_silent else self.traffic.reconciler
             assert reconcile is not None
-            again = await reconcile(self.key, now=now)
+            again = await reconcile(self.key, now)
         except Killed:
             self.restart()
             again = now

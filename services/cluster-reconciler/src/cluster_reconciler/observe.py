@@ -96,7 +96,7 @@ class Observer:
         self.memories.pop(key, None)
         self.in_progress.pop(key, None)
 
-    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
+    async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Return a cluster and what belongs to it; None when it is gone."""
         cluster = self.cache.get(RayCluster, key.namespace, key.name)
         if cluster is None:

@@ -33,7 +33,7 @@ Phase = Callable[[Observed], Continue | ClusterPlan]
 """A plan is the end: its actions follow those of the phases before."""
 
 
-def make_plan(observed: Observed, *, now: datetime) -> ClusterPlan:
+def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
     """Return what to do now."""
     actions, notes, found = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:

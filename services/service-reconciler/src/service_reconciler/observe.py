@@ -94,7 +94,7 @@ class Observer:
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
-    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
+    async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or another operator's."""
         service = await self._service(key)
         if service is None:

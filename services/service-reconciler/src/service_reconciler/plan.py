@@ -46,7 +46,7 @@ SILENT: Final = timedelta(seconds=2.5)
 """While a dashboard does not answer; recovery is observed within 10 s."""
 
 
-def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
+def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     meta = observed.service.metadata
     published = upgrade_events.of_status(observed, observed.names, observed.service.status, now=now)

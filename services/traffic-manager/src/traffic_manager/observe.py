@@ -110,7 +110,7 @@ class Observer:
         since = self._absent_since.get((service.uid, kind))
         return since is not None and self._clock.monotonic() - since < ABSENT
 
-    async def observe_directly(self, key: Key, *, now: datetime) -> Observed | None:
+    async def observe_directly(self, key: Key, now: datetime) -> Observed | None:
         """Read an upgrade from the API server, whatever the cache holds; None where no upgrade is on. Without the bus nothing else changes the cache."""
         known = self._cache.get(RayService, key.namespace, key.name)
         if known is None or not known.status.pending_service_status.ray_cluster_name:
@@ -140,7 +140,7 @@ class Observer:
         if known is not None and await self._lookup.read(resource, view, place) is None:
             self._cache.forget([known])
 
-    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
+    async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or another operator's."""
         service = await self._service(key)
         if service is None or service.manager != labels.MANAGED_BY_US:

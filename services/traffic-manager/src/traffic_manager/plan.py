@@ -44,7 +44,7 @@ NEW: Final = Share(capacity=0, weight=0)
 ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 
 
-def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
+def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     if observed.service.metadata.deletion_timestamp is not None:
         return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
@@ -73,7 +73,7 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     return Plan(actions=(*before, *plan.actions), requeue_at=now if before else plan.requeue_at, note=plan.note)
 
 
-def make_guard_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
+def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide what an observation without the bus leads to: what a cluster of an upgrade is observed not to carry leaves it (ADR 17).
 
     Nothing grows, nothing is created, nothing is sent to a dashboard: service-reconciler and cluster-reconciler do not decide either.

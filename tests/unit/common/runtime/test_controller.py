@@ -48,7 +48,7 @@ class Shell:
         self.reconciles: list[tuple[float, str]] = []
         self._outcomes = list(outcomes)
 
-    async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
+    async def reconcile(self, key: Key, now: datetime) -> datetime | None:
         self.reconciles.append((round(asyncio.get_running_loop().time(), 3), key.name))
         if key.name.startswith(self._hangs_at):
             await asyncio.Event().wait()
@@ -163,7 +163,7 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
     running: list[str] = []
     overlaps: list[str] = []
 
-    async def slow(key: Key, *, now: datetime) -> datetime | None:
+    async def slow(key: Key, now: datetime) -> datetime | None:
         if key.name in running:
             overlaps.append(key.name)
         running.append(key.name)
@@ -231,7 +231,7 @@ async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
     shell = Shell()
     found: list[str] = []
 
-    async def reconcile(key: Key, *, now: datetime) -> datetime | None:
+    async def reconcile(key: Key, now: datetime) -> datetime | None:
         found.append(f"{key.name} {tracing.CURRENT.get()}")
         return now + timedelta(seconds=5) if len(found) == 1 else None
 

@@ -60,7 +60,7 @@ class Shell:
         self.seconds = 0.0
         self.again: timedelta | None = None
 
-    async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
+    async def reconcile(self, key: Key, now: datetime) -> datetime | None:
         self.reconciles.append(key.name)
         try:
             await asyncio.sleep(self.seconds)
@@ -387,7 +387,7 @@ async def test_a_refused_write_is_retried_later_and_not_logged_as_an_error(
     listener.synced(10)
     tries: list[float] = []
 
-    async def fenced(key: Key, *, now: datetime) -> datetime | None:
+    async def fenced(key: Key, now: datetime) -> datetime | None:
         tries.append(asyncio.get_running_loop().time())
         if len(tries) < 3:
             raise errors.NotOurs("not sure", after=1.0)
@@ -566,7 +566,7 @@ async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
         listener.changed("RayCluster", a_cluster(name), trace="")
     guarded: list[tuple[float, str]] = []
 
-    async def guard(key: Key, *, now: datetime) -> datetime | None:
+    async def guard(key: Key, now: datetime) -> datetime | None:
         guarded.append((asyncio.get_running_loop().time(), key.name))
         return now + timedelta(seconds=1)
 

@@ -22,11 +22,11 @@ class Service:
         self.executed: list[tuple[int, str]] = []
         self.result = Executed(requeue_at=_in(left, NOW))
 
-    async def observe(self, key: Key, *, now: datetime) -> int | None:
+    async def observe(self, key: Key, now: datetime) -> int | None:
         assert (key, now) == (KEY, NOW)
         return self.found
 
-    def make_plan(self, observed: int, *, now: datetime) -> Plan[Action]:
+    def make_plan(self, observed: int, now: datetime) -> Plan[Action]:
         return Plan(note=f"plan of {observed}", requeue_at=_in(self.planned, now))
 
     async def execute(self, observed: int, plan: Plan[Action]) -> Executed:

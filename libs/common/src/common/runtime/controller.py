@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence, Set
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import structlog
 
@@ -38,16 +37,12 @@ OVERDUE_SECONDS = 120.0
 TIDY_SECONDS = 5.0
 """Seconds between two removals of cached objects that no partition keeps up to date."""
 
+Reconcile = Callable[[Key, datetime], Awaitable[datetime | None]]
+"""Brings one object a step nearer to its goal, now; returns when to requeue it, if no change enqueues it earlier."""
 Forget = Callable[[Objects], None]
 """Drops what a service remembers of objects that another replica reconciles from now on."""
 ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
 """Reports on an object that it waits for an object in quarantine, and the reason of the quarantine."""
-
-
-class Reconcile(Protocol):
-    """Bring one object a step nearer to its goal; return when to requeue it, if no change enqueues it earlier."""
-
-    def __call__(self, key: Key, *, now: datetime) -> Awaitable[datetime | None]: ...
 
 
 class Controller:
@@ -142,7 +137,7 @@ class Controller:
                 with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
                     try:
                         async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
-                            again = await chosen(key, now=now)
+                            again = await chosen(key, now)
                     except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
                         self._failed(key, _cause(problem))
                     except asyncio.CancelledError as problem:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -19,43 +19,30 @@ MOST_RECHECKS: Final = 10
 
 Observed = TypeVar("Observed")
 SomePlan = TypeVar("SomePlan", bound=Plan[Any])
-Read = TypeVar("Read", covariant=True)  # noqa: PLC0105  (the name is what it is)
-Known = TypeVar("Known", contravariant=True)  # noqa: PLC0105  (the name is what it is)
-Made = TypeVar("Made", covariant=True)  # noqa: PLC0105  (the name is what it is)
-
-
-class Observe(Protocol[Read]):
-    """Read what is known of a key, once; None when it is gone or another controller's."""
-
-    def __call__(self, key: Key, *, now: datetime) -> Awaitable[Read | None]: ...
-
-
-class MakePlan(Protocol[Known, Made]):
-    """Decide what one observation leads to; the same observation at the same time gives the same plan."""
-
-    def __call__(self, observed: Known, *, now: datetime) -> Made: ...
 
 
 class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     """Brings objects a step nearer to their goals."""
 
-    observe: Observe[Observed]
-    make_plan: MakePlan[Observed, SomePlan]
+    observe: Callable[[Key, datetime], Awaitable[Observed | None]]
+    """Reads what is known of a key, once, at a time; None when it is gone or another controller's."""
+    make_plan: Callable[[Observed, datetime], SomePlan]
+    """Decides what one observation leads to; the same observation at the same time gives the same plan."""
     execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
     """Returns what failed, after all that does not depend on it, and when to reconcile again for what the execution left or brought."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
     """Reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew."""
 
-    async def __call__(self, key: Key, *, now: datetime) -> datetime | None:
+    async def __call__(self, key: Key, now: datetime) -> datetime | None:
         """Reconcile one object; return when to do it again, if no change does it earlier."""
-        observed = await self.observe(key, now=now)
+        observed = await self.observe(key, now)
         if observed is None:
             return None
-        plan = self.make_plan(observed, now=now)
+        plan = self.make_plan(observed, now)
         for _ in range(MOST_RECHECKS):
             if self.recheck is None or (fresh := await self.recheck(observed, plan)) is None:
                 break
-            observed, plan = fresh, self.make_plan(fresh, now=now)
+            observed, plan = fresh, self.make_plan(fresh, now)
         else:
             raise errors.Retryable(
                 f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again"

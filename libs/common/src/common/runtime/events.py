@@ -10,8 +10,7 @@ no status waits for one. Those that wait when a process ends are lost, as KubeRa
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NoReturn
 
@@ -51,16 +50,22 @@ class Series(msgspec.Struct, kw_only=True):
     name: str
     count: int
     seen: float
-    written: float
-    is_repeat_written: bool
-    """Whether the API server knows that it repeats."""
+    written_until: float
+    """When a repeat is written again; at once as long as the API server does not know that it repeats."""
 
 
 class _Write(msgspec.Struct, frozen=True):
     """One request to the API server."""
 
     event: Event
-    send: Callable[[], Awaitable[object]]
+    request: Callable[[], Awaitable[object]]
+
+    async def send(self) -> None:
+        """Send it; log why the API server does not take the event."""
+        try:
+            await self.request()
+        except errors.RaybusError as problem:
+            log.warning("an event is lost", reason=self.event.reason, note=self.event.note, error=str(problem))
 
 
 class EventRecorder:
@@ -92,8 +97,7 @@ class EventRecorder:
                         await asyncio.sleep(CHECK_SECONDS)
                     self._waiting.popleft()
                     try:
-                        with _logged_loss(write.event):
-                            await write.send()
+                        await write.send()
                     except Exception as problem:  # an Event is never worth the process
                         log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
@@ -107,8 +111,7 @@ class EventRecorder:
         if (write := self._write(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MOST_WAITING:
-            with _logged_loss(write.event):
-                await write.send()
+            await write.send()
             return
         self._waiting.append((write, asyncio.get_running_loop().time()))
         self._arrived.set()
@@ -119,13 +122,13 @@ class EventRecorder:
         series = self._recorded.get(key)
         if series is None or seen - series.seen > QUIET_SECONDS:
             body = self._body(about, event, count)
-            name: str = body["metadata"]["name"]
-            self._recorded[key] = Series(name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1)
+            until = seen + QUIET_SECONDS if count > 1 else seen
+            self._recorded[key] = Series(name=body["metadata"]["name"], count=count, seen=seen, written_until=until)
             return _Write(event, partial(self._kube.create, EVENT, about.namespace, body))
         series.count, series.seen = series.count + count, seen
-        if series.is_repeat_written and seen - series.written < QUIET_SECONDS:
+        if seen < series.written_until:
             return None
-        series.is_repeat_written, series.written = True, seen
+        series.written_until = seen + QUIET_SECONDS
         repeated = Patch(body={"series": self._series(series.count)})
         return _Write(event, partial(self._kube.patch, EVENT, about.namespace, series.name, repeated))
 
@@ -164,12 +167,3 @@ class EventRecorder:
             },
         }
         return body | {"series": self._series(count)} if count > 1 else body
-
-
-@contextmanager
-def _logged_loss(event: Event) -> Generator[None]:
-    """Log why the API server does not take an event."""
-    try:
-        yield
-    except errors.RaybusError as problem:
-        log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))

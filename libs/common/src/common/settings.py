@@ -29,11 +29,7 @@ class Variable(NamedTuple):
     """Where a setting is read from; `read` gets the name and a value, and raises `InvalidSpec` for what cannot be meant."""
 
     name: str
-    read: Callable[[str, str], Any]
-
-
-def _text(_variable: str, value: str) -> str:
-    return value
+    read: Callable[[str, str], Any] = lambda _name, value: value
 
 
 def _url(variable: str, value: str) -> str:
@@ -81,18 +77,16 @@ def _switch(variable: str, value: str) -> bool:
     return value.lower() in TRUE
 
 
-def _gates(variable: str, value: str) -> Gates:
+def _parsed(parse: Callable[[str], Any], variable: str, value: str) -> Any:
+    """Return a value by a parser of its own, which does not know the variable."""
     try:
-        return feature_gates.resolve(feature_gates.parse(value))
-    except errors.InvalidSpec as problem:
+        return parse(value)
+    except (errors.InvalidSpec, ValueError) as problem:
         raise errors.InvalidSpec(f"{variable}: {problem}") from problem
 
 
-def _origins(variable: str, value: str) -> tuple[Origin, ...]:
-    try:
-        return targets.read(value)
-    except ValueError as problem:
-        raise errors.InvalidSpec(f"{variable}: {problem}") from problem
+def _gates(text: str) -> Gates:
+    return feature_gates.resolve(feature_gates.parse(text))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,24 +105,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Annotated[Path | None, Variable("RAYBUS_KUBECONFIG", _file)] = None
     """None means the pod's own ServiceAccount."""
     http_port: Annotated[int, Variable("RAYBUS_HTTP_PORT", partial(_number, most=65535))] = 8080
-    namespace: Annotated[str, Variable("RAYBUS_NAMESPACE", _text)] = "default"
+    namespace: Annotated[str, Variable("RAYBUS_NAMESPACE")] = "default"
     """Where our Leases live."""
-    lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE", _text)] = ""
+    lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE")] = ""
     """Where the watchers' Lease lives, if elsewhere: KubeRay's namespace, so that the two exclude each other."""
-    identity: Annotated[str, Variable("RAYBUS_IDENTITY", _text)] = ""
+    identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
     """Identity of the replica; empty means the host's name, outside a cluster with the process id."""
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """The namespaces that are watched; empty means all."""
     log_level: Annotated[str, Variable("RAYBUS_LOG_LEVEL", _level)] = "INFO"
-    feature_gates: Annotated[Gates, Variable("RAYBUS_FEATURE_GATES", _gates)] = BETA
+    feature_gates: Annotated[Gates, Variable("RAYBUS_FEATURE_GATES", partial(_parsed, _gates))] = BETA
     workers: Annotated[int, Variable("RAYBUS_WORKERS", partial(_number, least=1, most=1000))] = 4
     """Reconciles that run at once."""
-    cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN", _text)] = "cluster.local"
+    cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN")] = "cluster.local"
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
-    gate_targets: Annotated[tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", _origins)] = ()
+    gate_targets: Annotated[tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", partial(_parsed, targets.read))] = ()
     """The servers that gates of UpgradePolicies may ask; empty means none."""
-    kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST", _text)] = ""
+    kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST")] = ""
     """The API server's address in its cluster, which Kubernetes sets; no gate asks it."""
     traces_file: Annotated[Path | None, Variable("RAYBUS_TRACES", _output)] = None
     """Append spans to this file; OpenTelemetry's own `OTEL_*` variables work beside it."""

@@ -44,19 +44,16 @@ async def serve(port: int, *, live: Check, ready: Check, note: Check = lambda: N
         await server.shutdown(timeout=1.0)
 
 
-class _Scrape(Collector):
+class _Scrape(list[Metric], Collector):
     """The result of one scrape."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
     def collect(self) -> Iterable[Metric]:
-        return self._families
+        return self
 
 
 async def _metrics() -> Response:
     """Read the state here, where nothing changes it meanwhile; the text is written beside the event loop."""
-    text = await asyncio.to_thread(generate_latest, _Scrape(list(REGISTRY.collect())))
+    text = await asyncio.to_thread(generate_latest, _Scrape(REGISTRY.collect()))
     return Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -243,8 +243,9 @@ async def test_at_rest_nothing_is_reported_not_even_by_a_new_process(strategy: J
 async def test_an_event_carries_the_trace_of_the_reconcile() -> None:
     harness = await a_service(BLUE_GREEN)
     ask(harness, GREEN, BLUE_GREEN)
-    with tracing.bound(TRACE):
-        await harness.run(1)
+    token = tracing.CURRENT.set(TRACE)
+    await harness.run(1)
+    tracing.CURRENT.reset(token)
     (first, *_) = harness.events.stored
     assert (first.event.traceparent, first.headers["traceparent"]) == (TRACE, TRACE)
 

@@ -108,16 +108,6 @@ def step(name: str, **attributes: str) -> AbstractContextManager[object]:
     return _NOTHING if _switch.recorder is None else _switch.recorder.step(name, attributes)
 
 
-@contextmanager
-def bound(trace: str) -> Generator[None]:
-    """Let a block, and what it starts, run under a trace."""
-    token = CURRENT.set(trace)
-    try:
-        yield
-    finally:
-        CURRENT.reset(token)
-
-
 class ReconcileTraces:
     """The changes that enqueued each key."""
 
@@ -141,9 +131,13 @@ class ReconcileTraces:
 
     @contextmanager
     def reconciling(self, key: Hashable) -> Generator[None]:
-        """Run a reconcile under the newest change's trace."""
+        """Run a reconcile, and what it starts, under the newest change's trace."""
         newest = self._newest.get(key, "")
         for trace, since in self._waiting.pop(key, ()):
             child("queue", trace, since, object=str(key))
-        with bound(newest), around("reconcile", newest, object=str(key)):
-            yield
+        token = CURRENT.set(newest)
+        try:
+            with around("reconcile", newest, object=str(key)):
+                yield
+        finally:
+            CURRENT.reset(token)

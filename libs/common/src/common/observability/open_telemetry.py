@@ -16,7 +16,7 @@ import msgspec
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanContext
@@ -61,15 +61,13 @@ class Ids(RandomIdGenerator):
 class Spans:
     """Takes spans and hands them on, without ever holding up the caller."""
 
-    def __init__(
-        self, resource: Resource, exporters: Sequence[tuple[SpanExporter, float | None]], file: TextIO | None
-    ) -> None:
+    def __init__(self, resource: Resource, processors: Sequence[SpanProcessor], file: TextIO | None) -> None:
         self._file = file
         self._ids = Ids()
         # The sampler's variables are read by the provider; it must not wait for a collector when the process ends.
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
-        for exporter, delay in exporters:
-            self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay))
+        for each in processors:
+            self._provider.add_span_processor(each)
         self._tracer = self._provider.get_tracer("raybus")
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
@@ -108,20 +106,20 @@ class Spans:
 
 def recorder(service: str, *, file: Path | None, environment: Mapping[str, str], exporter: str) -> Spans:
     """Return the recorder of a service's spans; raise `InvalidSpec` for what cannot be meant."""
-    exporters, lines = list[tuple[SpanExporter, float | None]](), None
-    if file is not None:
-        try:
-            lines = file.open("a", buffering=1)  # each line is one write: other processes append to it as well
-            exporters.append((ConsoleSpanExporter(out=lines, formatter=_line), FILE_DELAY_MS))
-        except OSError as problem:
-            raise errors.InvalidSpec(
-                f"RAYBUS_TRACES={str(file)!r}: {problem.strerror}; name a file that may be written"
-            ) from problem
-    exporters += [(each, None) for each in _named(exporter, environment)]
+    try:  # each line is one write: other processes append to the file as well
+        lines = None if file is None else file.open("a", buffering=1)
+    except OSError as problem:
+        raise errors.InvalidSpec(
+            f"RAYBUS_TRACES={str(file)!r}: {problem.strerror}; name a file that may be written"
+        ) from problem
+    processors = [BatchSpanProcessor(each) for each in _named(exporter, environment)]
+    if lines is not None:
+        to_file = ConsoleSpanExporter(out=lines, formatter=_line)
+        processors.append(BatchSpanProcessor(to_file, schedule_delay_millis=FILE_DELAY_MS))
     named: dict[str, str] = {SERVICE_INSTANCE_ID: str(os.getpid())}
     if "OTEL_SERVICE_NAME" not in environment:
         named[SERVICE_NAME] = f"raybus-{service}"
-    return Spans(Resource.create(named), exporters, lines)
+    return Spans(Resource.create(named), processors, lines)
 
 
 def _below(traceparent: str) -> Context:

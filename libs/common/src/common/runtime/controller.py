@@ -71,8 +71,8 @@ class Controller:
         self.informer = Informer(name, watched, cache=cache, queue=self._queue)
         self.hold = self.informer.hold
         """Acquires a partition and returns its listener; its keys are reconciled once its state is complete."""
-        self.has_waiting_keys = self._queue.has_waiting_keys
-        """Returns whether keys wait for a worker."""
+        self.waiting_keys = self._queue.__len__
+        """Returns how many keys wait for a worker."""
         self._running: dict[Key, asyncio.Timeout] = {}
         """The running reconciles, each with its time limit."""
         self._ended = asyncio.Event()
@@ -94,9 +94,7 @@ class Controller:
         while self.informer.keys_in(partitions, self._running):
             self._ended.clear()
             await self._ended.wait()
-        gone, keys = self.informer.forget(partitions)
-        for key in keys:
-            self._queue.forget(key)
+        gone = self.informer.forget(partitions)
         for forget in self._forget:
             forget(gone)
 

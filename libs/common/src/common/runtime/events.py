@@ -83,8 +83,8 @@ class EventRecorder:
         self._arrived: asyncio.Event | None = None
         """Set when a write waits; None while `run` does not."""
 
-    async def run(self, is_busy: Callable[[], bool]) -> NoReturn:
-        """Write events until cancelled; `is_busy` returns whether reconciles wait."""
+    async def run(self, waiting_keys: Callable[[], int]) -> NoReturn:
+        """Write events until cancelled; `waiting_keys` counts the keys that wait for a reconcile."""
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
         try:
             while True:
@@ -93,7 +93,7 @@ class EventRecorder:
                         self._arrived.clear()
                         await self._arrived.wait()
                     write, since = self._waiting[0]
-                    while is_busy() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
+                    while waiting_keys() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
                         await asyncio.sleep(CHECK_SECONDS)
                     self._waiting.popleft()
                     try:

@@ -63,16 +63,16 @@ class Informer:
         for each in self.followed.keys() & partitions:
             self.followed.pop(each).is_held = False
 
-    def forget(self, partitions: Set[int]) -> tuple[Objects, list[Key]]:
-        """Drop the objects of some stopped partitions; return them, and the keys that this replica no longer owns."""
+    def forget(self, partitions: Set[int]) -> Objects:
+        """Drop the objects of some stopped partitions, and their keys; return the objects."""
         gone = self.objects_of(partitions)
-        keys = [key for key, place in self.partition_of.items() if place in partitions]
         self.quarantine.release(partitions)
-        for key in keys:
+        for key in self.keys_in(partitions, self.partition_of):
             del self.partition_of[key]
             self.traces.forget(key)
+            self.queue.forget(key)
         self.cache.forget(gone)
-        return gone, keys
+        return gone
 
     def keys_in(self, partitions: Set[int], keys: Iterable[Key]) -> set[Key]:
         """Return those keys that belong to some partitions."""

@@ -53,7 +53,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, *, workers: int) -> None:
         """Reconcile, and write Events, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.events.run(self.controller.has_waiting_keys))
+            group.create_task(self.events.run(self.controller.waiting_keys))
             if self.background is not None:
                 group.create_task(self.background.run())
             await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)

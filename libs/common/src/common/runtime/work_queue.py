@@ -18,6 +18,7 @@ import heapq
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable
 from functools import cached_property, partial
+from itertools import count
 from typing import Final, Generic, TypeVar
 
 from common.observability.metrics import ReconcileMeter
@@ -59,9 +60,7 @@ class WorkQueue(Generic[K]):
         self._meter = meter
         self._idle, self._idle_of_steady, self._idle_of_idle_groups = Workers(), Workers(), Workers()
         """Workers without a key, by what they take."""
-        self._new = _FairLane(group_of, by_size=True)
-        self._known = _FairLane(group_of)
-        self._steady = _FairLane(group_of)
+        self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
         self._lanes: dict[K, _FairLane[K]] = {}
         """The lane that each key in work was taken from."""
@@ -84,10 +83,6 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    def has_waiting_keys(self) -> bool:
-        """Return whether keys wait for a worker."""
-        return bool(self._waiting)
 
     def longest_wait(self) -> float:
         """Return for how many seconds the key has waited that waits longest."""
@@ -141,11 +136,11 @@ class WorkQueue(Generic[K]):
 
     def _put(self, key: K, *, since: float, is_new: bool = False, is_due: bool = False) -> None:
         """Let a key wait in its lane, and notify one worker of each kind that may take it."""
-        self._waiting[key], rank = since, self._rank(key)
+        self._waiting[key], rank, group = since, self._rank(key), self._group_of(key)
         lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
-        lane.put(key, rank.size)
+        lane.put(group, key, size=rank.size if is_new else None)
         (self._idle_of_steady if lane is self._steady else self._idle).notify_one()
-        if self._group_of(key) not in self._busy_groups:
+        if group not in self._busy_groups:
             self._idle_of_idle_groups.notify_one()
 
     def _rank(self, key: K) -> Rank:
@@ -162,12 +157,12 @@ class WorkQueue(Generic[K]):
 
     async def take(self) -> K:
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
-        while not (self._new.groups or self._known.groups):
+        while not (self._new or self._known):
             await self._idle.wait()
         in_work = Counter(map(id, self._lanes.values()))
         is_knowns_turn = self._known_in_a_row < KNOWN_IN_A_ROW and in_work[id(self._known)] <= in_work[id(self._new)]
-        has_waited = self._known.groups and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
-        takes_known = self._known.groups and ((is_knowns_turn and has_waited) or not self._new.groups)
+        has_waited = self._known and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
+        takes_known = self._known and ((is_knowns_turn and has_waited) or not self._new)
         self._known_in_a_row = self._known_in_a_row + 1 if takes_known else 0
         return self._taken(self._known if takes_known else self._new)
 
@@ -175,13 +170,13 @@ class WorkQueue(Generic[K]):
         """Wait for a key of a group of which no key is in work, and do as `take` does."""
         while True:
             for lane in (self._new, self._known, self._steady):
-                if any(group not in self._busy_groups for group in lane.groups):
+                if any(group not in self._busy_groups for group in lane):
                     return self._taken(lane, self._busy_groups)
             await self._idle_of_idle_groups.wait()
 
     async def take_steady(self) -> K:
         """Wait for a steady key, and do as `take` does."""
-        while not self._steady.groups:
+        while not self._steady:
             await self._idle_of_steady.wait()
         return self._taken(self._steady)
 
@@ -194,7 +189,7 @@ class WorkQueue(Generic[K]):
         self._busy_groups[group] -= 1
         if self._busy_groups[group] == 0:
             del self._busy_groups[group]
-            if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
+            if any(group in lane for lane in (self._new, self._known, self._steady)):
                 self._idle_of_idle_groups.notify_one()
         if (since := self._dirty.pop(key, None)) is not None:
             self._put(key, since=since)
@@ -243,62 +238,56 @@ class Workers:
                 return
 
 
-class _FairLane(Generic[K]):
+class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
     """Keys that wait, taken in a fair order: round-robin over groups, first in first out within a group.
 
-    So a namespace with a thousand keys delays a single key of another one by one reconcile, not by a thousand (design rule 10). With
-    `by_size` a group alternates between its oldest and its smallest key: a small cluster does not wait for many larger ones, a cluster
+    So a namespace with a thousand keys delays a single key of another one by one reconcile, not by a thousand (design rule 10). Where keys
+    have sizes, a group alternates between its oldest and its smallest key: a small cluster does not wait for many larger ones, a cluster
     of the same size does not wait for all that came before it, and each of the others waits at most twice as long.
+
+    As a mapping: the groups with a key that waits, in order of their next turn.
     """
 
-    def __init__(self, group_of: Callable[[K], Hashable], *, by_size: bool = False) -> None:
-        self._group_of = group_of
-        self._has_sizes = by_size
-        self.groups: OrderedDict[Hashable, _Group[K]] = OrderedDict()
-        """Those with a key that waits, in order of their next turn."""
-
-    def put(self, key: K, size: int) -> None:
+    def put(self, group: Hashable, key: K, *, size: int | None) -> None:
         """Let a key wait with the others of its group; it must not wait already."""
-        self.groups.setdefault(self._group_of(key), _Group(by_size=self._has_sizes)).put(key, size)
+        self.setdefault(group, _Group()).put(key, size)
 
     @property
     def next_key(self) -> K:
         """Return the oldest key of the group that is next; there must be one."""
-        return next(iter(next(iter(self.groups.values())).keys))
+        return next(iter(next(iter(self.values())).keys))
 
     def take(self, busy: Collection[Hashable]) -> K:
         """Return the next key of a group that is not among the busy ones; there must be one."""
-        group = next(group for group in self.groups if group not in busy)
-        waiting = self.groups[group]
+        group = next(group for group in self if group not in busy)
+        waiting = self[group]
         key = waiting.take()
         if waiting.keys:
-            self.groups.move_to_end(group)
+            self.move_to_end(group)
         else:
-            del self.groups[group]
+            del self[group]
         return key
 
 
 class _Group(Generic[K]):
-    def __init__(self, *, by_size: bool) -> None:
-        self._has_sizes = by_size
+    def __init__(self) -> None:
         self.keys: OrderedDict[K, None] = OrderedDict()
         """In the order of arrival."""
         self._by_size: list[tuple[int, int, K]] = []
-        """A heap: size, then the newest first; keys that have been taken are passed over."""
-        self._arrivals = 0
+        """A heap of those with a size: size, then the newest first; keys that have been taken are passed over."""
+        self._arrivals = count(step=-1)
         self._smallest_is_next = False
 
-    def put(self, key: K, size: int) -> None:
+    def put(self, key: K, size: int | None) -> None:
         self.keys[key] = None
-        if self._has_sizes:
-            self._arrivals += 1
-            heapq.heappush(self._by_size, (size, -self._arrivals, key))
+        if size is not None:
+            heapq.heappush(self._by_size, (size, next(self._arrivals), key))
 
     def take(self) -> K:
         key = next(iter(self.keys))
         if self._smallest_is_next:
             while (key := heapq.heappop(self._by_size)[2]) not in self.keys:
                 pass
-        self._smallest_is_next = self._has_sizes and not self._smallest_is_next
+        self._smallest_is_next = bool(self._by_size) and not self._smallest_is_next
         del self.keys[key]
         return key

@@ -3,6 +3,7 @@
 import io
 import logging
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 
 import msgspec
 import pytest
@@ -16,7 +17,8 @@ def output() -> Iterator[io.StringIO]:
     """Configure the log as a service does, and leave it as it was."""
     root, stream = logging.getLogger(), io.StringIO()
     before = (list(root.handlers), root.level)
-    logs.configure("watcher", stream=stream)
+    with redirect_stderr(stream):
+        logs.configure("watcher", level="INFO")
     yield stream
     root.handlers, root.level = before
 

@@ -1,15 +1,13 @@
 """Structured logs: one JSON object a line, a constant message, data in keys, the object bound once per reconcile."""
 
 import logging
-import sys
-from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 
-def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr) -> None:
-    """Send structlog's and the standard library's records to one stream as JSON."""
+def configure(service: str, *, level: str) -> None:
+    """Send structlog's and the standard library's records to the standard error as JSON."""
 
     def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         event["service"] = service
@@ -32,7 +30,7 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr)
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -42,9 +42,15 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
             runner.run(_until_signalled(main, settings, cleanup_seconds))
     except (Exception, BaseExceptionGroup) as problem:  # the last frame: what gets here ends the process
         causes = list(errors.leaves(problem))
-        if (wrong := next(filter(_is_misconfigured, causes), None)) is not None:
-            remedy = "; set RAYBUS_HTTP_PORT to a free port" if isinstance(wrong, OSError) else ""
-            sys.stderr.write(f"{service}: {wrong}{remedy}\n")
+        for each in causes:
+            match each:
+                case errors.InvalidSpec():
+                    remedy = ""
+                case OSError(errno=errno.EADDRINUSE | errno.EACCES):  # the text of the error names the port
+                    remedy = "; set RAYBUS_HTTP_PORT to a free port"
+                case _:
+                    continue
+            sys.stderr.write(f"{service}: {each}{remedy}\n")
             return MISCONFIGURED
         log.critical("the service failed", error=str(causes[0]), exc_info=problem)
         return FAILED
@@ -99,10 +105,3 @@ def _awaited(coroutine: object) -> Iterator[str]:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
         yield f"{code.co_qualname}:{frame.f_lineno if frame is not None else '?'}"
         coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
-
-
-def _is_misconfigured(problem: BaseException) -> bool:
-    """Return whether an error is a wrong setting and no failure; a port in use is one: the text of the error names it."""
-    return isinstance(problem, errors.InvalidSpec) or (
-        isinstance(problem, OSError) and problem.errno in {errno.EADDRINUSE, errno.EACCES}
-    )

@@ -14,7 +14,7 @@ async def follow(feed: Feed, controller: Controller, partitions: Iterable[int] =
     """Report some partitions to a controller, each by itself, until cancelled."""
     async with asyncio.TaskGroup() as group:
         for each in partitions:
-            group.create_task(feed.follow(each, controller.hold(each)))
+            group.create_task(feed.follow(each, controller.informer.hold(each)))
 
 
 async def follow_as_one(feed: Feed, partitions: Collection[int], listener: Listener) -> None:

@@ -81,7 +81,7 @@ class Live:
     def enqueue_all(self) -> None:
         """Enqueue every RayCluster once more."""
         for cluster in self.app.cache.all(RayCluster):
-            self.app.controller.enqueue(Key(cluster.metadata.namespace, cluster.metadata.name))
+            self.app.controller.queue.add(Key(cluster.metadata.namespace, cluster.metadata.name))
 
     async def apply(self, cluster: RayCluster) -> None:
         """Create a RayCluster, as a user does."""

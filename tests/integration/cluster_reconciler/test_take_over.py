@@ -61,7 +61,7 @@ async def all_seen(live: Live, setting: Setting) -> None:
 
     await live.eventually(partial(seen, 1), "every cluster is reconciled")
     for name in goldens.clusters(setting):
-        live.app.controller.enqueue(Key(live.namespace, name))
+        live.app.controller.queue.add(Key(live.namespace, name))
     await live.eventually(partial(seen, 2), "every cluster is reconciled again")
 
 

@@ -97,7 +97,7 @@ class Reconcilers:
         for times in (1, 2):
             for app, reconciles, keys in watched:
                 for key in keys if times > 1 else ():
-                    app.controller.enqueue(key)
+                    app.controller.queue.add(key)
                 await eventually(
                     lambda reconciles=reconciles, keys=keys, times=times: all(
                         reconciles.ended[key] >= times for key in keys

@@ -64,7 +64,7 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(outbox.work()),
-                group.create_task(StateFeed(bus, reader="test").follow(PARTITION, controller.hold(PARTITION))),
+                group.create_task(StateFeed(bus, reader="test").follow(PARTITION, controller.informer.hold(PARTITION))),
                 group.create_task(controller.run(reconcile, workers=1, guard=guard)),
             ]
             Source(relay, 0, resources.POD).present(BODY)

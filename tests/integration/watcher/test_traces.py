@@ -67,7 +67,7 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
                 feed = StateFeed(bus, reader="test")
                 tasks = [
                     group.create_task(outbox.work()),
-                    group.create_task(feed.follow(PARTITION, controller.hold(PARTITION))),
+                    group.create_task(feed.follow(PARTITION, controller.informer.hold(PARTITION))),
                     group.create_task(controller.run(reconcile, workers=1)),
                 ]
                 reported.present(a_pod(7))

@@ -30,7 +30,7 @@ class Live:
             self.kube, Config(), clock=SystemClock(), instance="test", registry=CollectorRegistry()
         )
         self.kube.on_change.append(self._receive)
-        self._listener = self.app.controller.hold(0)
+        self._listener = self.app.controller.informer.hold(0)
         self._listener.synced(0)
 
     def apply(self, cluster: RayCluster) -> None:

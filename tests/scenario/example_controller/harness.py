@@ -47,7 +47,7 @@ class Harness:
         self._waiting: list[tuple[str, Body, bool]] = []
         with example.assemble(self.kube, SystemClock()) as app:
             self.app: App = app
-        self._listener = self.app.controller.hold(0)
+        self._listener = self.app.controller.informer.hold(0)
         self._listener.synced(0)
         self.kube.on_change.append(self._receive)
 
@@ -92,7 +92,7 @@ class Harness:
 
     def enqueue(self, name: str = "c") -> None:
         """Enqueue a key without a change."""
-        self.app.controller.enqueue(example.Key(NAMESPACE, name))
+        self.app.controller.queue.add(example.Key(NAMESPACE, name))
 
     def deliver(self) -> None:
         """Deliver the messages that wait: the bus is in time again."""

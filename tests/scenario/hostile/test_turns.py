@@ -41,7 +41,7 @@ class _Shared:
         self.kube = _SlowKube(now=self.clock.now)
         self.app = wiring.assemble(self.kube, Config(), clock=self.clock, instance="t", registry=CollectorRegistry())
         self.heads: dict[str, float] = {}
-        self._listener = self.app.controller.hold(0)
+        self._listener = self.app.controller.informer.hold(0)
         self._listener.synced(1)
         self.kube.on_change.append(self._deliver)
 

@@ -52,7 +52,7 @@ class Environment(Surroundings):
             ),
             traffic.assemble(self.kube, dashboard, clock=self._clock, instance="test"),
         ]
-        self._listeners = [app.controller.hold(0) for app in self.apps]
+        self._listeners = [app.controller.informer.hold(0) for app in self.apps]
         for listener in self._listeners:
             listener.synced(0)
 

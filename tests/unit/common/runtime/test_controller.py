@@ -44,7 +44,7 @@ class Shell:
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
         self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), rank=rank)
         self._hangs_at = hangs_at
-        self.partition = self.controller.hold(0)
+        self.partition = self.controller.informer.hold(0)
         self.reconciles: list[tuple[float, str]] = []
         self._outcomes = list(outcomes)
 
@@ -178,7 +178,7 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
     async def script() -> None:
         for _ in range(20):
             await asyncio.sleep(0.3)
-            shell.controller.enqueue(Key("default", "a"))
+            shell.controller.queue.add(Key("default", "a"))
 
     await shell.run_for(30, script)
     assert overlaps == []

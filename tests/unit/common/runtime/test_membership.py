@@ -80,6 +80,7 @@ class Workers(PartitionFeeds):
     """The partitions that one replica works on."""
 
     def __init__(self) -> None:
+        self.name = "test"
         self.worked: set[int] = set()
         self.busy: set[int] = set()
         self.seconds_to_end = 0.2
@@ -176,12 +177,7 @@ class Replica:
             fleet.kube, clock, namespace=NAMESPACE, service="test", identity=identity, session=session
         )
         self.membership = Membership(
-            leases,
-            self.workers,
-            fleet.hints.subscribe(),
-            fence=self.fence,
-            is_able=lambda: self.is_able,
-            controller="test",
+            leases, self.workers, fleet.hints.subscribe(), fence=self.fence, is_able=lambda: self.is_able
         )
         self._town = fleet
         self._running: asyncio.Task[None] | None = None

@@ -90,7 +90,7 @@ class Shell:
 
 async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
         listener.loading("start")
         listener.changed("RayCluster", a_cluster(name), trace="")
@@ -108,7 +108,7 @@ async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
 
 async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     first.changed("RayCluster", a_cluster("a"), trace="")
     second.changed("RayCluster", a_cluster("b"), trace="")
     first.synced(10)
@@ -129,7 +129,7 @@ class Reload(Shell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.listener = self.controller.hold(1)
+        self.listener = self.controller.informer.hold(1)
         self.load(10)
 
     def load(self, version: int, *, without: str = "", newer: str = "") -> None:
@@ -178,7 +178,7 @@ async def test_what_is_due_or_enqueued_during_a_reload_is_reconciled_after_it(*,
         shell.again = None
         shell.listener.loading("the watcher is silent")
         if not is_due:
-            shell.controller.enqueue(Key(NS, "b"))
+            shell.controller.queue.add(Key(NS, "b"))
         await asyncio.sleep(3)
         shell.listener.loading("the watcher is back")
         assert shell.reconciles == []
@@ -214,7 +214,7 @@ async def test_after_a_restore_and_a_move_all_is_reconciled() -> None:
         assert sorted(shell.reconciles) == ["a", "b", "c"]
         shell.reconciles.clear()
         await shell.controller.release({1})
-        shell.listener = shell.controller.hold(1)
+        shell.listener = shell.controller.informer.hold(1)
         shell.load(6)
 
     await shell.run(script)
@@ -223,7 +223,7 @@ async def test_after_a_restore_and_a_move_all_is_reconciled() -> None:
 
 async def test_a_released_partition_drops_its_objects_and_keys() -> None:
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
         listener.changed("RayCluster", a_cluster(name), trace="")
         listener.changed("Pod", a_pod(name), trace="")
@@ -234,7 +234,7 @@ async def test_a_released_partition_drops_its_objects_and_keys() -> None:
         await asyncio.sleep(1)
         await shell.controller.release({1})
         first.changed("RayCluster", a_cluster("a", 40), trace="")  # on its way when we let go
-        shell.controller.enqueue(Key(NS, "a"))
+        shell.controller.queue.add(Key(NS, "a"))
 
     await shell.run(script)
     assert (shell.names(RayCluster), shell.names(Pod)) == ({"b"}, {"b-pod"})
@@ -245,7 +245,7 @@ async def test_a_released_partition_drops_its_objects_and_keys() -> None:
 
 async def test_a_reconcile_may_end_before_its_partition_is_released() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     listener.changed("RayCluster", a_cluster("a"), trace="")
     listener.synced(10)
     shell.seconds = 3.0
@@ -263,7 +263,7 @@ async def test_a_reconcile_may_end_before_its_partition_is_released() -> None:
 
 async def test_a_long_reconcile_is_cancelled() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     listener.changed("RayCluster", a_cluster("a"), trace="")
     listener.synced(10)
     shell.seconds = 30.0
@@ -280,7 +280,7 @@ async def test_a_long_reconcile_is_cancelled() -> None:
 async def test_a_partition_may_come_back() -> None:
     shell = Shell()
     for version in (1, 2):
-        listener = shell.controller.hold(1)
+        listener = shell.controller.informer.hold(1)
         listener.loading("start")
         listener.changed("RayCluster", a_cluster("a", version), trace="")
         listener.synced(10)
@@ -296,7 +296,7 @@ async def test_a_partition_may_come_back() -> None:
 
 async def test_an_object_that_moves_between_our_partitions_is_never_missing() -> None:
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     first.changed("Pod", a_pod("a"), trace="")
     first.synced(10)
     second.synced(10)
@@ -312,7 +312,7 @@ async def test_an_object_that_moves_between_our_partitions_is_never_missing() ->
 
 async def test_an_object_that_moves_away_is_dropped_and_may_return_unchanged() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     listener.changed("Pod", a_pod("a"), trace="")
     listener.synced(10)
     listener.moved("Pod", NS, "a-pod", to=9)
@@ -323,7 +323,7 @@ async def test_an_object_that_moves_away_is_dropped_and_may_return_unchanged() -
 
 async def test_a_deletion_delivered_before_the_move_counts() -> None:
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     first.synced(10)
     second.synced(10)
     second.changed("Pod", a_pod("a"), trace="")
@@ -335,7 +335,7 @@ async def test_a_deletion_delivered_before_the_move_counts() -> None:
 
 async def test_what_a_reload_missed_comes_back_when_the_bus_shows_it() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     listener.changed("Pod", a_pod("a", version=5), trace="")
     listener.loading("start")
     listener.synced(20)
@@ -345,7 +345,7 @@ async def test_what_a_reload_missed_comes_back_when_the_bus_shows_it() -> None:
 
 async def test_a_child_seen_before_its_parent_waits_for_the_parents_partition() -> None:
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     first.synced(10)
     second.loading("start")
 
@@ -365,7 +365,7 @@ async def test_a_child_seen_before_its_parent_waits_for_the_parents_partition() 
 
 async def test_what_belongs_to_others_is_not_kept_for_long() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     listener.changed("RayCluster", a_cluster("a"), trace="")
     listener.synced(10)
     for cluster in ("a", "somebody-elses"):
@@ -382,7 +382,7 @@ async def test_a_refused_write_is_retried_later_and_not_logged_as_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     listener.changed("RayCluster", a_cluster("a"), trace="")
     listener.synced(10)
     tries: list[float] = []
@@ -407,7 +407,7 @@ NAMELESS = b'{"metadata":{"namespace":"ns","name":"hostile","uid":"h"}}'
 @pytest.mark.parametrize("synced_first", [True, False])
 async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, synced_first: bool) -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
 
     async def script() -> None:
         listener.loading("start")
@@ -428,7 +428,7 @@ async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, sy
 async def test_a_stray_cancellation_of_the_report_keeps_no_key_in_work() -> None:
     shell = Shell()
     shell.report_fails_by = [asyncio.CancelledError()]
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
 
     async def script() -> None:
         listener.changed("RayCluster", a_cluster("a"), trace="")
@@ -443,7 +443,7 @@ async def test_a_stray_cancellation_of_the_report_keeps_no_key_in_work() -> None
 
 async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
 
     async def script() -> None:
         listener.loading("start")
@@ -457,7 +457,7 @@ async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
 
 async def test_an_object_with_a_malformed_spec_waits_and_the_field_is_reported() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     broken = msgspec.json.decode(a_cluster("hostile"))
     broken["spec"] = {"workerGroupSpecs": [{"template": {"spec": {"containers": [7]}}}]}
 
@@ -474,7 +474,7 @@ async def test_an_object_with_a_malformed_spec_waits_and_the_field_is_reported()
 @pytest.mark.parametrize("end", ["removed", "moved", "reloaded"])
 async def test_quarantine_ends_with_the_object(end: str) -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
 
     async def script() -> None:
         listener.loading("start")
@@ -498,7 +498,7 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
 
 async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     deep = b'{"metadata":{"namespace":"ns","name":"hostile"},"spec":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 
     async def script() -> None:
@@ -513,7 +513,7 @@ async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition(
 
 async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
 
     async def script() -> None:
         listener.loading("start")
@@ -538,7 +538,7 @@ async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> Non
 
 async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_version_of_the_object() -> None:
     shell = Shell()
-    listener = shell.controller.hold(1)
+    listener = shell.controller.informer.hold(1)
     poorer = msgspec.json.decode(a_pod("a", version=7))
 
     async def script() -> None:
@@ -560,7 +560,7 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
 async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
     """Not at once, since a reload takes a moment; and not before one complete snapshot: until then half is unknown."""
     shell = Shell()
-    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
         listener.loading("start")
         listener.changed("RayCluster", a_cluster(name), trace="")
@@ -578,7 +578,7 @@ async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
         for _ in range(3):
             first.loading("NATS is away")
             for name in ("a", "b"):
-                shell.controller.enqueue(Key(NS, name))
+                shell.controller.queue.add(Key(NS, name))
             await asyncio.sleep(1.5)
         assert (shell.reconciles, {name for _, name in guarded}) == (["a"], {"a"})
         assert [round(at - lost_at) for at, _ in guarded][:2] == [2, 3]

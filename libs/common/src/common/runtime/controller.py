@@ -64,15 +64,9 @@ class Controller:
         self._forget = forget
         self._report_quarantine = report_quarantine
         self._meter = ReconcileMeter(name)
-        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, rank=rank, meter=self._meter)
-        self._meter.follow(self._queue.__len__, self._queue.longest_wait, self._queue.under_way)
-        self.enqueue = self._queue.add
-        """Enqueues a key for a reason that no message brings."""
-        self.informer = Informer(name, watched, cache=cache, queue=self._queue)
-        self.hold = self.informer.hold
-        """Acquires a partition and returns its listener; its keys are reconciled once its state is complete."""
-        self.waiting_keys = self._queue.__len__
-        """Returns how many keys wait for a worker."""
+        self.queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, rank=rank, meter=self._meter)
+        self._meter.follow(self.queue.__len__, self.queue.longest_wait, self.queue.under_way)
+        self.informer = Informer(name, watched, cache=cache, queue=self.queue)
         self._running: dict[Key, asyncio.Timeout] = {}
         """The running reconciles, each with its time limit."""
         self._ended = asyncio.Event()
@@ -106,12 +100,10 @@ class Controller:
         As many more of namespaces of which no other key is in work, and as many that had reached their goal before, are reconciled too.
         While the bus is silent `guard` reconciles the keys that are due.
         """
-        lanes = [self._queue.take, self._queue.take_of_idle_group]
-        lanes += [self._queue.take_steady] if self._queue.has_steady_lane else []
-        self._meter.workers.set(workers * len(lanes))
+        self._meter.workers.set(workers * len(self.queue.lanes))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
-            for take in lanes:
+            for take in self.queue.lanes:
                 for _ in range(workers):
                     group.create_task(self._work(take, reconcile, guard))
 
@@ -119,7 +111,7 @@ class Controller:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self.informer.tidy()
-            if overdue := self._queue.overdue(OVERDUE_SECONDS):
+            if overdue := self.queue.overdue(OVERDUE_SECONDS):
                 key, state = overdue[0]  # one line: thousands wait where thousands of clusters come up
                 log.warning("a key makes no progress", object=str(key), state=state, keys=len(overdue))
 
@@ -147,11 +139,11 @@ class Controller:
                         if again is not None:
                             wait = max(timedelta(0), again - self._clock.now()).total_seconds()
                             requeue_at = asyncio.get_running_loop().time() + wait
-                        self._queue.done(key, requeue_at=requeue_at)
+                        self.queue.done(key, requeue_at=requeue_at)
                     finally:
                         del self._running[key]
                         self._ended.set()
-                    if not self._queue.waits(key):
+                    if not self.queue.waits(key):
                         self.informer.idle(key)
                     self._meter.results[result].inc()
                     self._meter.seconds.observe(self._clock.monotonic() - started)
@@ -169,16 +161,16 @@ class Controller:
             except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
                 log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
             finally:  # also after a stray cancellation, which begins the worker again: else the key stays in work
-                self._queue.done(key)
+                self.queue.done(key)
             return None
         if asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
-            self._queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
+            self.queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
             return None
         return guard
 
     def _failed(self, key: Key, problem: BaseException) -> None:
         """Decide when a key is reconciled again after an error."""
-        failures = min(self._queue.failures(key), MOST_DOUBLINGS)
+        failures = min(self.queue.failures(key), MOST_DOUBLINGS)
         least, level, traceback = 0.0, logging.WARNING, None
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
@@ -197,7 +189,7 @@ class Controller:
                 text, level, traceback = "a reconcile failed by our own fault", logging.ERROR, problem
                 least = min(LONGEST_BACKOFF, 2.0**failures)
                 self._meter.invariants.inc()
-        wait = self._queue.retry(key, after=least)
+        wait = self.queue.retry(key, after=least)
         log.log(level, text, error=str(problem), retry_after=wait, exc_info=traceback)
         self._meter.errors.inc()
         self._meter.retries.inc()

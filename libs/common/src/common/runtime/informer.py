@@ -54,7 +54,7 @@ class Informer:
         return sum(not each.is_synced for each in self.followed.values())
 
     def hold(self, partition: int) -> Listener:
-        """Begin to follow a partition; return the listener of its feed."""
+        """Acquire a partition and return the listener of its feed; its keys are reconciled once its state is complete."""
         self.followed[partition] = _Partition(self, partition)
         return self.followed[partition]
 

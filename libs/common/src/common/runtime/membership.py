@@ -44,6 +44,7 @@ class PartitionFeeds:
     """Follows the held partitions, so that their keys are reconciled."""
 
     def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
+        self.name = controller.name
         self._controller = controller
         self._feed = feed
         self._group = group
@@ -52,7 +53,9 @@ class PartitionFeeds:
     def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
         for each in sorted(partitions):
-            self._following[each] = self._group.create_task(self._feed.follow(each, self._controller.hold(each)))
+            self._following[each] = self._group.create_task(
+                self._feed.follow(each, self._controller.informer.hold(each))
+            )
 
     def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
         """Count the objects of some partitions."""
@@ -110,14 +113,7 @@ class Membership:
     """The partitions of one replica, and its Lease."""
 
     def __init__(
-        self,
-        leases: ReplicaLeases,
-        feeds: PartitionFeeds,
-        hints: Hints,
-        *,
-        fence: Fence,
-        is_able: Callable[[], bool],
-        controller: str,
+        self, leases: ReplicaLeases, feeds: PartitionFeeds, hints: Hints, *, fence: Fence, is_able: Callable[[], bool]
     ) -> None:
         self._leases = leases
         self._feeds = feeds
@@ -125,7 +121,6 @@ class Membership:
         self._fence = fence
         self._now = fence.clock
         self._is_able = is_able
-        self._controller = controller
         self._held: frozenset[int] = frozenset()
         """The partitions that this replica reconciles."""
         self._mine: ReplicaLease | None = None
@@ -248,7 +243,7 @@ class Membership:
             lost, self._held = self._held, frozenset()
             self._mine = None
             log.warning("our Lease is gone, and all partitions with it", partitions=len(lost), lease=self._leases.name)
-            metrics.HANDOVERS.labels(self._controller, "lost").inc(len(lost))
+            metrics.HANDOVERS.labels(self._feeds.name, "lost").inc(len(lost))
             self._is_ousted = found is not None
             await self._feeds.release(lost, grace_seconds=0.0)
         if self._is_ousted and found is not None and self._ours[found.name].remaining > 0:
@@ -272,7 +267,7 @@ class Membership:
         won = ownership.unclaimed(wanted, self._others)
         self._held |= won
         self._feeds.acquire(won)
-        metrics.HANDOVERS.labels(self._controller, "taken").inc(len(won))
+        metrics.HANDOVERS.labels(self._feeds.name, "taken").inc(len(won))
         log.info("partitions taken", partitions=ownership.spell(won), held=len(self._held))
         if won != wanted:
             await self._write(self._mine, self._held)
@@ -293,7 +288,7 @@ class Membership:
         """Stop the reconciles of some partitions; our Lease still names them."""
         await self._feeds.release(partitions, grace_seconds=grace_seconds)
         self._held -= partitions
-        metrics.HANDOVERS.labels(self._controller, "given").inc(len(partitions))
+        metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(partitions))
         log.info("partitions released", partitions=ownership.spell(partitions), held=len(self._held))
 
     async def _keep_held(self) -> None:

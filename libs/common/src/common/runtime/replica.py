@@ -53,7 +53,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, *, workers: int) -> None:
         """Reconcile, and write Events, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.events.run(self.controller.waiting_keys))
+            group.create_task(self.events.run(self.controller.queue.__len__))
             if self.background is not None:
                 group.create_task(self.background.run())
             await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
@@ -118,14 +118,8 @@ class _Replica:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
             tasks.append(group.create_task(feed.check_forms()))
-            self._membership = membership = Membership(
-                leases,
-                PartitionFeeds(app.controller, feed, group),
-                hints,
-                fence=self._fence,
-                is_able=self._is_able,
-                controller=app.controller.name,
-            )
+            feeds = PartitionFeeds(app.controller, feed, group)
+            self._membership = membership = Membership(leases, feeds, hints, fence=self._fence, is_able=self._is_able)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BUS_TIMEOUT):  # acquires no partition that it would release at once
                     await feed.forms_checked.wait()

@@ -56,7 +56,8 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._group_of = group_of
         self._rank_of = rank
-        self.has_steady_lane = rank is not None
+        self.lanes = [self.take, self.take_of_idle_group, *([] if rank is None else [self.take_steady])]
+        """What workers take keys by."""
         self._meter = meter
         self._idle, self._idle_of_steady, self._idle_of_idle_groups = Workers(), Workers(), Workers()
         """Workers without a key, by what they take."""

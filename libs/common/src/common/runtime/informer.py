@@ -180,16 +180,15 @@ class _Partition:
             metrics.UNDECODABLE.labels(informer.name, kind).inc()
             self.quarantined(kind, "", "", body=body, why=why)
             return
-        namespace, name, cache = obj.metadata.namespace, obj.metadata.name, informer.cache
-        keys, own = informer.quarantine.pop((kind, namespace, name)), Key(namespace, name)
-        is_new = cache.get(view, namespace, name) is None
+        place, own, cache = caches.key_of(obj), Key(obj.metadata.namespace, obj.metadata.name), informer.cache
+        keys, is_new = informer.quarantine.pop(place), cache.get(*place) is None
         if has_changed := cache.put(obj, partition=self._number, is_reload=not self.is_synced):
             keys = [*self._keys_of(obj, trace), *keys]
-        elif view is informer.watched.root and cache.partition_of(view, namespace, name) == self._number:
+        elif view is informer.watched.root and cache.partition_of(*place) == self._number:
             informer.partition_of[own] = self._number
         self._enqueue(keys, new=own if is_new and has_changed else None)
         if self._loaded is not None:
-            self._loaded.add((view, namespace, name))
+            self._loaded.add(place)
 
     def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
         """Make the keys of an object with an unknown state wait; the cache keeps its last state."""
@@ -201,26 +200,26 @@ class _Partition:
         except Exception:  # noqa: BLE001  (see above)
             about = Envelope(ObjectMeta(namespace=namespace, name=name))
         meta = about.metadata
-        log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
+        place, text = (view, meta.namespace, meta.name), f"{kind} {meta.namespace}/{meta.name}"
+        log.warning("an object is in quarantine", object=text, why=why)
         if view is informer.watched.root:
             keys = frozenset({Key(meta.namespace, meta.name)})
         else:
-            known = informer.cache.get(view, meta.namespace, meta.name)
-            keys = frozenset(informer.watched.keys_of(known if known is not None else about))
-        why = f"{kind} {meta.namespace}/{meta.name} is in quarantine: {why}"
-        informer.quarantine.put((kind, meta.namespace, meta.name), Held(self._number, keys, meta, why))
+            keys = frozenset(informer.watched.keys_of(informer.cache.get(*place) or about))
+        why = f"{text} is in quarantine: {why}"
+        informer.quarantine.put(place, Held(self._number, keys, meta, why))
         for key in keys:
             informer.partition_of.setdefault(key, self._number)
         self._enqueue(keys)
         if self._loaded is not None:
-            self._loaded.add((view, meta.namespace, meta.name))
+            self._loaded.add(place)
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Take an object out of the cache and enqueue the keys that it concerned."""
         view, cache = self._view(kind), self._informer.cache
         if view is None:
             return
-        self._enqueue(self._informer.quarantine.pop((kind, namespace, name), partition=self._number))
+        self._enqueue(self._informer.quarantine.pop((view, namespace, name), partition=self._number))
         known = cache.get(view, namespace, name)
         if cache.remove(view, namespace, name, version=version, partition=self._number) and known is not None:
             self._enqueue(self._keys_of(known, trace))
@@ -230,12 +229,12 @@ class _Partition:
         view, informer, cache = self._view(kind), self._informer, self._informer.cache
         if view is None:
             return
-        self._enqueue(informer.quarantine.pop((kind, namespace, name), partition=self._number))
-        followed = to if to in informer.followed else None
-        gone = cache.move(view, namespace, name, origin=self._number, to=followed)
+        place, followed = (view, namespace, name), to if to in informer.followed else None
+        self._enqueue(informer.quarantine.pop(place, partition=self._number))
+        gone = cache.move(*place, origin=self._number, to=followed)
         if gone is not None:
             self._enqueue(self._keys_of(gone, ""))
-        elif to is not None and view is informer.watched.root and cache.partition_of(view, namespace, name) == to:
+        elif to is not None and view is informer.watched.root and cache.partition_of(*place) == to:
             informer.partition_of[Key(namespace, name)] = to
 
     def synced(self, version: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 import msgspec
 
 from common.api.meta import ObjectMeta
+from common.runtime import cache
 from common.runtime.cache import Object
 
 
@@ -45,10 +46,6 @@ class Rank(msgspec.Struct, frozen=True):
     """Whether it had reached its goal before it was enqueued: such keys get workers of their own."""
 
 
-Named = tuple[str, str, str]
-"""An object by its kind, namespace and name."""
-
-
 class Held(msgspec.Struct, frozen=True):
     """An object in quarantine, and the keys that wait for it."""
 
@@ -62,34 +59,33 @@ class Quarantine:
     """The objects in quarantine in one replica: their state is not known, so the keys that it concerns wait."""
 
     def __init__(self) -> None:
-        self._held: dict[Named, Held] = {}
-        self._waits_for: defaultdict[Key, dict[Named, None]] = defaultdict(dict)
+        self._held: dict[cache.Key, Held] = {}
+        self._waits_for: defaultdict[Key, dict[cache.Key, None]] = defaultdict(dict)
 
-    def put(self, named: Named, held: Held) -> None:
+    def put(self, place: cache.Key, held: Held) -> None:
         """Take an object in."""
-        self.pop(named)
-        self._held[named] = held
+        self.pop(place)
+        self._held[place] = held
         for key in held.keys:
-            self._waits_for[key][named] = None
+            self._waits_for[key][place] = None
 
-    def pop(self, named: Named, *, partition: int | None = None) -> frozenset[Key]:
+    def pop(self, place: cache.Key, *, partition: int | None = None) -> frozenset[Key]:
         """Let an object out, unless another partition has put it in; return the keys that waited for it."""
-        held = self._held.get(named)
+        held = self._held.get(place)
         if held is None or partition not in {None, held.partition}:
             return frozenset()
-        del self._held[named]
+        del self._held[place]
         for key in held.keys:
-            del self._waits_for[key][named]
+            del self._waits_for[key][place]
             if not self._waits_for[key]:
                 del self._waits_for[key]
         return held.keys
 
     def release(self, partitions: Set[int]) -> list[Key]:
         """Let all objects of some partitions out; return the keys that waited for them."""
-        released = [named for named, held in self._held.items() if held.partition in partitions]
-        return [key for named in released for key in self.pop(named)]
+        released = [place for place, held in self._held.items() if held.partition in partitions]
+        return [key for place in released for key in self.pop(place)]
 
     def of(self, key: Key) -> Held | None:
         """Return an object for which a key waits."""
-        named = next(iter(self._waits_for.get(key, ())), None)
-        return self._held[named] if named is not None else None
+        return next((self._held[place] for place in self._waits_for.get(key, ())), None)

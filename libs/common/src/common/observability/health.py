@@ -26,7 +26,9 @@ async def serve(port: int, *, live: Check, ready: Check, note: Check = lambda: N
             return Response(status=405, headers={"Allow": "GET, HEAD"})
         match request.path:
             case "/metrics":
-                return await _metrics()
+                # The state is read here, where nothing changes it meanwhile; the text is written beside the event loop.
+                text = await asyncio.to_thread(generate_latest, _Scrape(REGISTRY.collect()))
+                return Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
             case "/healthz":
                 return _checked(live(), None)
             case "/readyz":
@@ -49,12 +51,6 @@ class _Scrape(list[Metric], Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self
-
-
-async def _metrics() -> Response:
-    """Read the state here, where nothing changes it meanwhile; the text is written beside the event loop."""
-    text = await asyncio.to_thread(generate_latest, _Scrape(REGISTRY.collect()))
-    return Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _checked(problem: str | None, note: str | None) -> Response:

@@ -277,19 +277,15 @@ class Membership:
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
-                await self._release(part, grace_seconds=grace_seconds)
+                await self._feeds.release(part, grace_seconds=grace_seconds)  # our Lease still names them
+                self._held -= part
+                metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(part))
+                log.info("partitions released", partitions=ownership.spell(part), held=len(self._held))
                 if takes_part:
                     await self._write(self._mine, self._held)
                     await self._hints.send()
                 elif self._held:
                     await self._keep_held()
-
-    async def _release(self, partitions: frozenset[int], *, grace_seconds: float) -> None:
-        """Stop the reconciles of some partitions; our Lease still names them."""
-        await self._feeds.release(partitions, grace_seconds=grace_seconds)
-        self._held -= partitions
-        metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(partitions))
-        log.info("partitions released", partitions=ownership.spell(partitions), held=len(self._held))
 
     async def _keep_held(self) -> None:
         """Name no more than what is still held; our Lease is deleted soon, whether this succeeds or not.

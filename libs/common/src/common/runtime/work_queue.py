@@ -137,18 +137,16 @@ class WorkQueue(Generic[K]):
 
     def _put(self, key: K, *, since: float, is_new: bool = False, is_due: bool = False) -> None:
         """Let a key wait in its lane, and notify one worker of each kind that may take it."""
-        self._waiting[key], rank, group = since, self._rank(key), self._group_of(key)
+        try:
+            rank = Rank() if self._rank_of is None else self._rank_of(key)
+        except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
+            rank = Rank()
+        self._waiting[key], group = since, self._group_of(key)
         lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
         lane.put(group, key, size=rank.size if is_new else None)
         (self._idle_of_steady if lane is self._steady else self._idle).notify_one()
         if group not in self._busy_groups:
             self._idle_of_idle_groups.notify_one()
-
-    def _rank(self, key: K) -> Rank:
-        try:
-            return Rank() if self._rank_of is None else self._rank_of(key)
-        except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
-            return Rank()
 
     def _cancel_timer(self, key: K) -> None:
         if key in self._timers:

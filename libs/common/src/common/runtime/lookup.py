@@ -48,8 +48,7 @@ class Lookup:
 
         The stream of a watcher that was away for long is behind until the next one has listed all: what is missing may well exist.
         """
-        is_known = self._cache.get(view, *place) is not None
-        if not is_known and (found := await self._find(resource, view, place, max_age=UNSEEN)) is not None:
+        if self._cache.get(view, *place) is None and (found := await self._find(resource, view, place, max_age=UNSEEN)):
             self._cache.put(found)
         return self._cache.get(view, *place)
 

@@ -116,8 +116,8 @@ class _Replica:
         )
         await self._bus.session()  # a replica that does not reach NATS acquires no partition
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
-            tasks.append(group.create_task(feed.check_forms()))
+            runs = (hints.run(), app.run(workers=self._settings.workers), feed.check_forms())
+            tasks = [group.create_task(each) for each in runs]
             feeds = PartitionFeeds(app.controller, feed, group)
             self._membership = membership = Membership(leases, feeds, hints, fence=self._fence, is_able=self._is_able)
             with contextlib.suppress(TimeoutError):

@@ -249,7 +249,9 @@ class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
 
     def put(self, group: Hashable, key: K, *, size: int | None) -> None:
         """Let a key wait with the others of its group; it must not wait already."""
-        self.setdefault(group, _Group()).put(key, size)
+        if group not in self:
+            self[group] = _Group()
+        self[group].put(key, size)
 
     @property
     def next_key(self) -> K:

@@ -10,8 +10,8 @@ from common.kube.rest_config import RestConfig
 class CountingClient(KubeClient):
     """Notes each request as `METHOD path`, refused or not."""
 
-    def __init__(self, configuration: RestConfig, *, user_agent: str, request_timeout: float = 15.0) -> None:
-        super().__init__(configuration, user_agent=user_agent, request_timeout=request_timeout)
+    def __init__(self, configuration: RestConfig, *, user_agent: str) -> None:
+        super().__init__(configuration, user_agent=user_agent)
         self.requests: list[str] = []
 
     async def request(

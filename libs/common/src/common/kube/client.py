@@ -6,8 +6,8 @@ Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -40,6 +40,8 @@ METADATA: Final = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k
 """Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
 """Query of a write of what we build or copy ourselves: the API server does not check for unknown and repeated fields, of which it would only warn."""
+REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0, connect=5.0)
+STREAM_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=5.0)
 READ_BUFFER: Final = 2**20
 """Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
 
@@ -135,21 +137,10 @@ class Kube(Protocol):
         return self.request("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), body=body)
 
 
-Check = Callable[[aiohttp.ClientResponse, int | None], Awaitable[None]]
-"""Takes an answer, and how many bytes of it may be read if it is of another server."""
-
-
 class KubeClient(Kube):
     """The API server over HTTP; it hands out raw streams for watches, too."""
 
-    def __init__(
-        self,
-        config: RestConfig,
-        *,
-        user_agent: str,
-        request_timeout: float = 15.0,
-        authorize: Authorize | None = None,
-    ) -> None:
+    def __init__(self, config: RestConfig, *, user_agent: str, authorize: Authorize | None = None) -> None:
         self.server = config.server
         """The URL of the API server."""
         self._authorize = authorize
@@ -161,8 +152,10 @@ class KubeClient(Kube):
         self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
         self._connector = connector
         self._server_name = config.server_name
-        self._proxy = config.proxy or _proxy(self.server)
-        self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
+        server = urlsplit(self.server)
+        is_direct = server.hostname is None or proxy_bypass(server.netloc)
+        self._proxy = config.proxy or (None if is_direct else getproxies().get(server.scheme))
+        """The proxy between us and the API server, which the environment names where the kubeconfig names none."""
         self._user_agent = user_agent
         self.may_write: Callable[[], None] = lambda: None
         """Asked before every write; raises what a refusal means."""
@@ -172,7 +165,7 @@ class KubeClient(Kube):
         Not for a client that reaches pods through the API server: a pod writes its own dates.
         """
         self._last_date = ""
-        self._meter = RequestMeter(urlsplit(self.server).netloc)
+        self._meter = RequestMeter(server.netloc)
 
     @classmethod
     async def connect(cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None) -> Self:
@@ -204,17 +197,12 @@ class KubeClient(Kube):
         `most` bounds the bytes of an answer that another server gives through the API server's proxy; what it repeats of `headers`,
         which hold its token, is replaced.
         """
-        if method == "GET":
-            step = nullcontext()
-        else:
+        if method != "GET":
             self.may_write()
-            step = tracing.step("write", method=method, path=path)
         data = None if body is None else msgspec.json.encode(body)
-        url, session, options = await self._prepared(method, path, query or {}, headers or {}, most)
-        with step, self._asking(method, data, headers or {}) as check:
-            async with session.request(method, url, data=data, timeout=self._timeout, **options) as answer:
-                await check(answer, most)
-                content = await _read(answer, most, headers or {})
+        sending = {"data": data, "timeout": REQUEST_TIMEOUT}
+        async with self._answer(method, path, query or {}, headers or {}, most, sending) as answer:
+            content = await _read(answer, most, headers or {})
         self._meter.read(method, content)
         return content
 
@@ -232,17 +220,20 @@ class KubeClient(Kube):
         `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, which repeats no value of
         `headers`, and nothing is unpacked.
         """
-        timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        url, session, options = await self._prepared("GET", path, query, headers or {}, most)
-        with self._asking("GET", None, headers or {}) as check:
-            async with session.get(url, timeout=timeout, **options) as answer:
-                await check(answer, most)
-                yield answer.content
+        async with self._answer("GET", path, query, headers or {}, most, {"timeout": STREAM_TIMEOUT}) as answer:
+            yield answer.content
 
-    async def _prepared(
-        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], most: int | None
-    ) -> tuple[URL, aiohttp.ClientSession, dict[str, Any]]:
-        """Return where a request that is authorized goes, what sends it, and how.
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        most: int | None,
+        sending: Mapping[str, Any],
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Authorize, send and measure one request; yield its answer, or raise what a refusal means, and `Unavailable` without an answer.
 
         Redirects are not followed: they would take our credentials along.
         """
@@ -252,38 +243,37 @@ class KubeClient(Kube):
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **headers}
         if (authorization := await self._authorization()) is not None:
             sent["Authorization"] = authorization
-        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False}
+        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False, **sending}
         options |= {"proxy": self._proxy, "server_hostname": self._server_name}
-        return URL(self.server + path, encoded=True), session, options
+        step = nullcontext() if method == "GET" else tracing.step("write", method=method, path=path)
+        is_answered, now = False, asyncio.get_running_loop().time
+        with step:
+            began, sent_at = now(), steady()
+            self._meter.sent(method, sending.get("data"))
+            try:
+                async with session.request(method, URL(self.server + path, encoded=True), **options) as answer:
+                    is_answered = True
+                    if (date := answer.headers.get("Date", "")) != self._last_date:
+                        self._last_date = date
+                        with suppress(TypeError, ValueError):
+                            self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
+                    self._meter.answered(method, str(answer.status), now() - began)
+                    if answer.status >= 300:
+                        raise await _refusal(answer, most, headers)
+                    yield answer
+            except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
+                if not is_answered:
+                    self._meter.answered(method, UNANSWERED, now() - began)
+                text = str(problem) or type(problem).__name__
+                raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
-    @contextmanager
-    def _asking(self, method: str, data: bytes | None, headers: Mapping[str, str]) -> Generator[Check]:
-        """Measure one request, and raise `Unavailable` without an answer; yield what raises the meaning of a refusal."""
-        loop = asyncio.get_running_loop()
-        is_answered, began, sent_at = False, loop.time(), steady()
 
-        async def check(answer: aiohttp.ClientResponse, most: int | None) -> None:
-            nonlocal is_answered
-            is_answered = True
-            if (date := answer.headers.get("Date", "")) != self._last_date:
-                self._last_date = date
-                with suppress(TypeError, ValueError):
-                    self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
-            self._meter.answered(method, str(answer.status), loop.time() - began)
-            if answer.status >= 300:
-                after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
-                retry_after = float(after) if after.isdecimal() and len(after) < 6 else None
-                meaning = answers.from_answer if most is None else answers.from_foreign
-                raise meaning(answer.status, body, retry_after=retry_after)
-
-        self._meter.sent(method, data)
-        try:
-            yield check
-        except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
-            if not is_answered:
-                self._meter.answered(method, UNANSWERED, loop.time() - began)
-            text = str(problem) or type(problem).__name__
-            raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+async def _refusal(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> errors.RaybusError:
+    """Return what a refusal means; that of another server is no `Status`."""
+    after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
+    retry_after = float(after) if after.isdecimal() and len(after) < 6 else None
+    meaning = answers.from_answer if most is None else answers.from_foreign
+    return meaning(answer.status, body, retry_after=retry_after)
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> bytes:
@@ -294,11 +284,3 @@ async def _read(answer: aiohttp.ClientResponse, most: int | None, headers: Mappi
     for value in headers.values():
         body = untrusted.without(body, value.rpartition(" ")[2])
     return body
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy between us and the API server that the environment names."""
-    server = urlsplit(url)
-    if server.hostname is None or proxy_bypass(server.netloc):
-        return None
-    return getproxies().get(server.scheme)

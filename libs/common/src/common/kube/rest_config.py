@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final, cast
@@ -23,8 +24,8 @@ TOKEN_SECONDS: Final = 60.0
 """How long a token is used before its file is read again; the kubelet replaces it long before it expires."""
 
 
-async def _anonymous() -> str | None:
-    return None
+async def _constant(value: str | None = None) -> str | None:
+    return value
 
 
 class RestConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,12 +36,8 @@ class RestConfig(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str | None = None
     """The name in the server's certificate, where it is not that of the URL."""
     proxy: str | None = None
-    authorization: Callable[[], Awaitable[str | None]] = _anonymous
+    authorization: Callable[[], Awaitable[str | None]] = _constant
     """Returns the value of the header `Authorization` for the next request."""
-
-
-class _Named(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
 
 
 class _Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
@@ -62,7 +59,8 @@ class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
 
 
-class _NamedContext(_Named, frozen=True, kw_only=True):
+class _NamedContext(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
     context: _Chosen
 
 
@@ -122,13 +120,9 @@ def _plain(file: Path, context: str | None) -> RestConfig | None:
     except (OSError, ValueError, LookupError, yaml.YAMLError):
         return None
     bearer = None if user.token is None else f"Bearer {user.token}"
-
-    async def authorization() -> str | None:
-        return bearer
-
     server = cluster.server.rstrip("/")
     tls = _tls(cluster, user, file.parent) if server.startswith("https:") else None
-    return RestConfig(server=server, tls=tls, authorization=authorization)
+    return RestConfig(server=server, tls=tls, authorization=partial(_constant, bearer))
 
 
 def _tls(cluster: _Cluster, user: _User, folder: Path) -> ssl.SSLContext:
@@ -165,14 +159,11 @@ async def _by_library(file: Path, context: str | None) -> RestConfig:
             tls.load_cert_chain(configuration.cert_file, configuration.key_file)
         if not configuration.verify_ssl:
             tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-
-    async def authorization() -> str | None:
-        return cast("str | None", await configuration.get_api_key_with_prefix("BearerToken"))
-
+    bearer = partial(configuration.get_api_key_with_prefix, "BearerToken")
     return RestConfig(
         server=str(configuration.host),
         tls=tls,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
-        authorization=authorization,
+        authorization=cast("Callable[[], Awaitable[str | None]]", bearer),
     )

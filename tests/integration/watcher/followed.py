@@ -36,12 +36,20 @@ def _name(raw: bytes) -> str:
     return str(msgspec.json.decode(raw, type=dict[str, Any])["metadata"]["name"])
 
 
+class _Resumed(Watch):
+    """Begins with what happened after a version, and without a list."""
+
+    def resume(self, version: str) -> None:
+        self._version = version
+        self._listed_at = asyncio.get_running_loop().time()
+
+
 @asynccontextmanager
 async def following(
     kube: KubeClient, target: Target, timing: Timing, *, resume_from: str | None = None
 ) -> AsyncGenerator[tuple[Watch, Collection]]:
     collection = Collection()
-    watch = Watch(kube, target, collection, jitter=lambda: 1.0, timing=timing)
+    watch = _Resumed(kube, target, collection, jitter=lambda: 1.0, timing=timing)
     if resume_from is not None:
         watch.resume(resume_from)
     async with asyncio.TaskGroup() as group:

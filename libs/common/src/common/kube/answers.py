@@ -1,12 +1,12 @@
 """Translation of the API server's answers: a status code becomes one of our errors, `metadata.managedFields` the last writer."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from common import errors
+from common.api.opaque import Json
 from common.untrusted import clipped
 
 LONGEST_MESSAGE: Final = 4096
@@ -30,7 +30,6 @@ _WEBHOOK: Final = "failed calling webhook"
 OURS: Final = "raybus-"
 """Prefix of the names of our clients."""
 UNKNOWN: Final = "unknown"
-_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -80,25 +79,10 @@ def is_gone(problem: errors.NotFound, name: str) -> bool:
     return f'"{name}" not found' in str(problem)
 
 
-class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    manager: str = ""
-    time: datetime | None = None
-    fields: dict[str, Any] = msgspec.field(default_factory=dict[str, Any], name="fieldsV1")
-
-
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    managed_fields: list[_Entry] = []
-
-
-class _Managed(msgspec.Struct, frozen=True):
-    metadata: _Meta
-
-
 def writer_of_rules(body: bytes) -> str:
     """Return the last client but ours that wrote `spec.rules` of a route."""
-    entries = msgspec.json.decode(body, type=_Managed).metadata.managed_fields
-    others = [
-        each for each in entries if not each.manager.startswith(OURS) and "f:rules" in each.fields.get("f:spec", {})
-    ]
-    last = max(others, key=lambda each: each.time or _EARLIEST, default=None)
-    return UNKNOWN if last is None or not last.manager else last.manager
+    entries: list[Json] = msgspec.json.decode(body)["metadata"].get("managedFields", [])
+    rules = [each for each in entries if "f:rules" in each.get("fieldsV1", {}).get("f:spec", {})]
+    others = [each for each in rules if not each.get("manager", "").startswith(OURS)]
+    last = max(others, key=lambda each: each.get("time", ""), default=Json())  # all times end in Z
+    return last.get("manager") or UNKNOWN

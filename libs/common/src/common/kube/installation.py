@@ -33,18 +33,15 @@ class Installation:
     async def learn(self) -> str:
         """Return `<uid>/<namespace>`, waiting for the API server the first time; empty, with a warning, where it refuses."""
         why: list[str] = []
-        sources = [] if self.known else [CLUSTER, self._namespace]
-        while sources:
+        sources = (CLUSTER, self._namespace)
+        while not self.known and len(why) < len(sources):
             try:
-                body = await self._kube.get(NAMESPACE, None, sources[0])
+                body = await self._kube.get(NAMESPACE, None, sources[len(why)])
                 self.known = f"{msgspec.json.decode(body, type=Envelope).metadata.uid}/{self._namespace}"
             except (errors.Terminal, errors.NotFound) as problem:
                 why.append(str(problem))
-                del sources[0]
             except errors.Retryable:
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return self.known
         if not self.known:
             remedy, both = f"allow: get namespace {CLUSTER}, or {self._namespace}", "; ".join(why)
             log.warning("the installation that this NATS belongs to cannot be checked", why=both, remedy=remedy)

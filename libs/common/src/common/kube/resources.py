@@ -47,10 +47,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None:
-            parts += ["namespaces", _checked("Namespace", dns_1123_problems, namespace)]
+            parts += ["namespaces", _checked(NAMESPACE, namespace)]
         parts.append(self.plural)
         if name is not None:
-            parts.append(_checked(self.kind, self.name_problems, name))
+            parts.append(_checked(self, name))
         parts += [subresource] if subresource is not None else []
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
@@ -73,9 +73,9 @@ def label_selector(marks: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in marks.items())
 
 
-def _checked(kind: str, problems_of: Callable[[str], list[str]], name: str) -> str:
-    if problems := problems_of(name):
-        raise errors.InvalidSpec(f"{_shown(name)} is not the name of a {kind}: {'; '.join(problems)}")
+def _checked(resource: Resource, name: str) -> str:
+    if problem := illegal_name(resource, name):
+        raise errors.InvalidSpec(f"{_shown(name)} is not the name of a {resource.kind}: {problem}")
     return name
 
 

@@ -152,11 +152,6 @@ class Watch:
         self._listed_at = 0.0
         self._failures = 0
 
-    def resume(self, version: str) -> None:
-        """Begin with what happened after a version, and without a list."""
-        self._version = version
-        self._listed_at = asyncio.get_running_loop().time()
-
     async def run(self) -> None:
         """List and follow until cancelled."""
         loop = asyncio.get_running_loop()
@@ -232,7 +227,10 @@ class Watch:
                         case "BOOKMARK":
                             pass
                         case _:
-                            raise _meaning_of(event)
+                            head = _head.decode(event.object)
+                            if event.type == "ERROR" and (head.code == 410 or AHEAD in head.message):
+                                raise Expired(head.message)
+                            raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
                     newest = event.object
                     self._received()
             finally:
@@ -311,11 +309,3 @@ class Watch:
             return wait
         after = (problem.after if isinstance(problem, errors.Retryable) else None) or 0.0
         return max(min(after, self._timing.longest_wait), wait * (0.5 + 0.5 * self._jitter()))
-
-
-def _meaning_of(event: _Event) -> errors.RaybusError:
-    """Return the error that an event stands for which reports no object."""
-    head = _head.decode(event.object)
-    if event.type == "ERROR" and (head.code == 410 or AHEAD in head.message):
-        return Expired(head.message)
-    return errors.Unavailable(f"the watch failed: {event.type} {head.message}")

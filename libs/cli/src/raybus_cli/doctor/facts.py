@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from common.api.core import View
-from common.api.meta import Condition, ObjectMeta
+from common.api.meta import ApiStruct, Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 
@@ -18,14 +17,14 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
     template: Json = {}
 
 
-class WorkloadStatus(View, frozen=True, kw_only=True):
+class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     """Its observed state."""
 
     ready_replicas: int = 0
     updated_replicas: int = 0
 
 
-class Workload(View, frozen=True, kw_only=True):
+class Workload(ApiStruct, frozen=True, kw_only=True):
     """A Deployment or a StatefulSet."""
 
     metadata: ObjectMeta
@@ -33,7 +32,7 @@ class Workload(View, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class LeaseSpec(View, frozen=True, kw_only=True):
+class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
     """The holder of a Lease, and the time of its last renewal."""
 
     holder_identity: str | None = None
@@ -41,26 +40,26 @@ class LeaseSpec(View, frozen=True, kw_only=True):
     renew_time: datetime | None = None
 
 
-class Lease(View, frozen=True, kw_only=True):
+class Lease(ApiStruct, frozen=True, kw_only=True):
     """A Lease."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
-class GatewayClassSpec(View, frozen=True, kw_only=True):
+class GatewayClassSpec(ApiStruct, frozen=True, kw_only=True):
     """The controller of a GatewayClass."""
 
     controller_name: str = ""
 
 
-class GatewayClassStatus(View, frozen=True, kw_only=True):
+class GatewayClassStatus(ApiStruct, frozen=True, kw_only=True):
     """The conditions that its controller writes."""
 
     conditions: tuple[Condition, ...] = ()
 
 
-class GatewayClass(View, frozen=True, kw_only=True):
+class GatewayClass(ApiStruct, frozen=True, kw_only=True):
     """A GatewayClass."""
 
     metadata: ObjectMeta
@@ -68,7 +67,7 @@ class GatewayClass(View, frozen=True, kw_only=True):
     status: GatewayClassStatus = GatewayClassStatus()
 
 
-class StorageClass(View, frozen=True, kw_only=True):
+class StorageClass(ApiStruct, frozen=True, kw_only=True):
     """A StorageClass."""
 
     metadata: ObjectMeta

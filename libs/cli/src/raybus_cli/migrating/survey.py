@@ -6,10 +6,10 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from common import errors, labels
-from common.api.core import EndpointSlice, Pod, Service, View
+from common.api.core import EndpointSlice, Pod, Service
 from common.api.core import Job as BatchJob
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.meta import Items, ObjectMeta
+from common.api.meta import ApiStruct, Items, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -48,20 +48,20 @@ VALIDATING: Final = Resource(
 MUTATING: Final = Resource(group=_WEBHOOKS, kind="MutatingWebhookConfiguration", plural="mutatingwebhookconfigurations")
 
 
-class JobStatus(View, frozen=True, kw_only=True):
+class JobStatus(ApiStruct, frozen=True, kw_only=True):
     """The state of a RayJob."""
 
     job_deployment_status: str = ""
 
 
-class JobSpec(View, frozen=True, kw_only=True):
+class JobSpec(ApiStruct, frozen=True, kw_only=True):
     """The relevant fields of a RayJob or RayCronJob."""
 
     suspend: bool = False
     managed_by: str | None = None
 
 
-class Job(View, frozen=True, kw_only=True):
+class Job(ApiStruct, frozen=True, kw_only=True):
     """A RayJob or a RayCronJob."""
 
     metadata: ObjectMeta
@@ -69,7 +69,7 @@ class Job(View, frozen=True, kw_only=True):
     status: JobStatus = JobStatus()
 
 
-class Hook(View, frozen=True, kw_only=True):
+class Hook(ApiStruct, frozen=True, kw_only=True):
     """One webhook of a configuration."""
 
     name: str = ""
@@ -78,7 +78,7 @@ class Hook(View, frozen=True, kw_only=True):
     client_config: Json = msgspec.field(default_factory=dict[str, Any])
 
 
-class WebhookConfiguration(View, frozen=True, kw_only=True):
+class WebhookConfiguration(ApiStruct, frozen=True, kw_only=True):
     """A ValidatingWebhookConfiguration or a MutatingWebhookConfiguration."""
 
     metadata: ObjectMeta

@@ -6,9 +6,9 @@ from datetime import datetime
 import msgspec
 
 from common import labels
-from common.api.core import Pod, Service, View
+from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.meta import ObjectMeta
+from common.api.meta import ApiStruct, ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.goal_revision import GoalRevision
@@ -19,7 +19,7 @@ from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
 
-class Regarding(View, frozen=True, kw_only=True):
+class Regarding(ApiStruct, frozen=True, kw_only=True):
     """The object of an Event."""
 
     kind: str = ""
@@ -27,14 +27,14 @@ class Regarding(View, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class Series(View, frozen=True, kw_only=True):
+class Series(ApiStruct, frozen=True, kw_only=True):
     """The repetitions of an Event."""
 
     count: int = 1
     last_observed_time: datetime | None = None
 
 
-class Event(View, frozen=True, kw_only=True):
+class Event(ApiStruct, frozen=True, kw_only=True):
     """An Event as kubelet, scheduler and controllers write them (events.k8s.io/v1)."""
 
     metadata: ObjectMeta
@@ -60,7 +60,7 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
     used: dict[str, str] = {}
 
 
-class Quota(View, frozen=True, kw_only=True):
+class Quota(ApiStruct, frozen=True, kw_only=True):
     """A ResourceQuota."""
 
     metadata: ObjectMeta

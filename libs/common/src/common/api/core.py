@@ -2,26 +2,23 @@
 
 These are views for reading. An object that we write is built as JSON or patched, never encoded from one of these.
 """
+# ruff: noqa: RUF012  (msgspec copies empty lists and maps)
 
 from datetime import datetime
 
 import msgspec
 
-from common.api.meta import ObjectMeta
+from common.api.meta import ApiStruct, ObjectMeta
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A part of an object as we read it; unknown fields are ignored."""
-
-
-class ContainerPort(View, frozen=True, kw_only=True):
+class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     """A port that a container declares."""
 
     name: str = ""
     container_port: int = 0
 
 
-class Container(View, frozen=True, kw_only=True):
+class Container(ApiStruct, frozen=True, kw_only=True):
     """A container of a pod; index 0 is the Ray container."""
 
     name: str
@@ -29,7 +26,7 @@ class Container(View, frozen=True, kw_only=True):
     ports: list[ContainerPort] = []
 
 
-class PodSpec(View, frozen=True, kw_only=True):
+class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """What a pod was asked to be."""
 
     containers: list[Container] = []
@@ -38,7 +35,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
 
 
-class PodCondition(View, frozen=True, kw_only=True):
+class PodCondition(ApiStruct, frozen=True, kw_only=True):
     """One condition of a pod."""
 
     type: str
@@ -48,14 +45,14 @@ class PodCondition(View, frozen=True, kw_only=True):
     message: str = ""
 
 
-class StateWaiting(View, frozen=True, kw_only=True):
+class StateWaiting(ApiStruct, frozen=True, kw_only=True):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class StateTerminated(View, frozen=True, kw_only=True):
+class StateTerminated(ApiStruct, frozen=True, kw_only=True):
     """How a container ended."""
 
     exit_code: int = 0
@@ -63,14 +60,14 @@ class StateTerminated(View, frozen=True, kw_only=True):
     message: str = ""
 
 
-class ContainerState(View, frozen=True, kw_only=True):
+class ContainerState(ApiStruct, frozen=True, kw_only=True):
     """At most one of these is set."""
 
     waiting: StateWaiting | None = None
     terminated: StateTerminated | None = None
 
 
-class ContainerStatus(View, frozen=True, kw_only=True):
+class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     """How a container is doing."""
 
     name: str
@@ -79,7 +76,7 @@ class ContainerStatus(View, frozen=True, kw_only=True):
     state: ContainerState = ContainerState()
 
 
-class PodStatus(View, frozen=True, kw_only=True):
+class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """How a pod is doing."""
 
     phase: str = ""
@@ -92,7 +89,7 @@ class PodStatus(View, frozen=True, kw_only=True):
     start_time: datetime | None = None
 
 
-class Pod(View, frozen=True, kw_only=True):
+class Pod(ApiStruct, frozen=True, kw_only=True):
     """A pod."""
 
     metadata: ObjectMeta
@@ -110,7 +107,7 @@ class Pod(View, frozen=True, kw_only=True):
         return self.status.phase == "Running" and ready is not None and ready.status == "True"
 
 
-class ServicePort(View, frozen=True, kw_only=True):
+class ServicePort(ApiStruct, frozen=True, kw_only=True):
     """A port of a Service."""
 
     name: str = ""
@@ -119,7 +116,7 @@ class ServicePort(View, frozen=True, kw_only=True):
     target_port: int | str = 0
 
 
-class ServiceSpec(View, frozen=True, kw_only=True):
+class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
     """What a Service was asked to be."""
 
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
@@ -128,20 +125,20 @@ class ServiceSpec(View, frozen=True, kw_only=True):
     ports: list[ServicePort] = []
 
 
-class Service(View, frozen=True, kw_only=True):
+class Service(ApiStruct, frozen=True, kw_only=True):
     """A Service."""
 
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
 
 
-class EndpointConditions(View, frozen=True, kw_only=True):
+class EndpointConditions(ApiStruct, frozen=True, kw_only=True):
     """Whether an endpoint may be sent requests."""
 
     ready: bool | None = None
 
 
-class ObjectReference(View, frozen=True, kw_only=True):
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
     """The pod behind an endpoint."""
 
     kind: str = ""
@@ -149,7 +146,7 @@ class ObjectReference(View, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class Endpoint(View, frozen=True, kw_only=True):
+class Endpoint(ApiStruct, frozen=True, kw_only=True):
     """One backend of a Service."""
 
     addresses: list[str] = []
@@ -157,27 +154,27 @@ class Endpoint(View, frozen=True, kw_only=True):
     target_ref: ObjectReference | None = None
 
 
-class EndpointSlice(View, frozen=True, kw_only=True):
+class EndpointSlice(ApiStruct, frozen=True, kw_only=True):
     """Some backends of a Service; the API server writes `endpoints: null` for a Service without any."""
 
     metadata: ObjectMeta
     endpoints: list[Endpoint] | None = None
 
 
-class JobCondition(View, frozen=True, kw_only=True):
+class JobCondition(ApiStruct, frozen=True, kw_only=True):
     """One condition of a Job."""
 
     type: str
     status: str
 
 
-class JobStatus(View, frozen=True, kw_only=True):
+class JobStatus(ApiStruct, frozen=True, kw_only=True):
     """How a Job is doing."""
 
     conditions: list[JobCondition] = []
 
 
-class Job(View, frozen=True, kw_only=True):
+class Job(ApiStruct, frozen=True, kw_only=True):
     """A Job."""
 
     metadata: ObjectMeta
@@ -190,7 +187,7 @@ class Data(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
 
-class LeaseSpec(View, frozen=True):
+class LeaseSpec(ApiStruct, frozen=True):
     """The spec of a Lease."""
 
     holder_identity: str | None = None

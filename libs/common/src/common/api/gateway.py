@@ -8,8 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from common.api.core import View
-from common.api.meta import Condition, ObjectMeta
+from common.api.meta import ApiStruct, Condition, ObjectMeta
 from common.api.opaque import Json
 from common.problem import Problem
 
@@ -33,7 +32,7 @@ class RoutingCode(StrEnum):
 RoutingProblem = Problem[RoutingCode]
 
 
-class Listener(View, frozen=True, kw_only=True):
+class Listener(ApiStruct, frozen=True, kw_only=True):
     """A port that a Gateway listens on."""
 
     name: str = ""
@@ -41,20 +40,20 @@ class Listener(View, frozen=True, kw_only=True):
     port: int = 0
 
 
-class GatewaySpec(View, frozen=True, kw_only=True):
+class GatewaySpec(ApiStruct, frozen=True, kw_only=True):
     """What a Gateway was asked to be."""
 
     gateway_class_name: str = ""
     listeners: tuple[Listener, ...] = ()
 
 
-class GatewayStatus(View, frozen=True, kw_only=True):
+class GatewayStatus(ApiStruct, frozen=True, kw_only=True):
     """What its controller reports."""
 
     conditions: tuple[Condition, ...] = ()
 
 
-class Gateway(View, frozen=True, kw_only=True):
+class Gateway(ApiStruct, frozen=True, kw_only=True):
     """A Gateway."""
 
     metadata: ObjectMeta
@@ -62,7 +61,7 @@ class Gateway(View, frozen=True, kw_only=True):
     status: GatewayStatus = GatewayStatus()
 
 
-class ParentRef(View, frozen=True, kw_only=True):
+class ParentRef(ApiStruct, frozen=True, kw_only=True):
     """The Gateway that a route hangs on, or one listener of it."""
 
     name: str = ""
@@ -72,7 +71,7 @@ class ParentRef(View, frozen=True, kw_only=True):
     port: int | None = None
 
 
-class BackendRef(View, frozen=True, kw_only=True):
+class BackendRef(ApiStruct, frozen=True, kw_only=True):
     """A Service that a route sends a share of its requests to."""
 
     name: str = ""
@@ -81,20 +80,20 @@ class BackendRef(View, frozen=True, kw_only=True):
     weight: int | None = None
 
 
-class RouteParentStatus(View, frozen=True, kw_only=True):
+class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
     """What one Gateway's controller reports of a route."""
 
     parent_ref: ParentRef = ParentRef()
     conditions: tuple[Condition, ...] = ()
 
 
-class RouteStatus(View, frozen=True, kw_only=True):
+class RouteStatus(ApiStruct, frozen=True, kw_only=True):
     """What all controllers report of a route."""
 
     parents: tuple[RouteParentStatus, ...] = ()
 
 
-class RouteRule(View, frozen=True, kw_only=True):
+class RouteRule(ApiStruct, frozen=True, kw_only=True):
     """Where requests go."""
 
     matches: tuple[Json, ...] = ()
@@ -102,14 +101,14 @@ class RouteRule(View, frozen=True, kw_only=True):
     backend_refs: tuple[BackendRef, ...] = ()
 
 
-class RouteSpec(View, frozen=True, kw_only=True):
+class RouteSpec(ApiStruct, frozen=True, kw_only=True):
     """What a route was asked to do."""
 
     parent_refs: tuple[ParentRef, ...] = ()
     rules: tuple[RouteRule, ...] = ()
 
 
-class Route(View, frozen=True, kw_only=True, dict=True):
+class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
     """A route of any kind; `spec_json` keeps what users added to it."""
 
     metadata: ObjectMeta

@@ -24,10 +24,6 @@ CLUSTER_STATUS: Final = PREFIX + ray_cluster.RayClusterStatus.__name__
 SERVICE_SPEC: Final = PREFIX + ray_service.RayServiceSpec.__name__
 SERVICE_STATUS: Final = PREFIX + ray_service.RayServiceStatus.__name__
 _SCALARS: Final[dict[Any, str]] = {str: "string", bool: "bool", int: "int32"}
-_ROOTS: Final = (
-    *(ray_cluster.RayClusterSpec, ray_cluster.RayClusterStatus),
-    *(ray_service.RayServiceSpec, ray_service.RayServiceStatus),
-)
 
 
 class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,7 +73,7 @@ def kubernetes() -> GoSchema:
 def known() -> dict[str, GoType]:
     """Return every Go type by name: Kubernetes' and ours."""
     found = dict(kubernetes().types)
-    for root in _ROOTS:
+    for root in (ray_service.RayServiceSpec, ray_service.RayServiceStatus):  # they hold those of RayClusters
         _add(root, found)
     return found
 

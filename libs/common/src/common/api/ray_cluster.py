@@ -215,12 +215,10 @@ class HeadInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a RayCluster is. The four quantities and `head` are written even when empty."""
+    """What a RayCluster is. The four quantities and `head` are written even when empty: `omit_defaults` passes over factories."""
 
     state: str = ""
-    desired_cpu: QuantityText = msgspec.field(
-        default_factory=lambda: "0", name="desiredCPU"
-    )  # `omit_defaults` passes over factories
+    desired_cpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredCPU")
     desired_memory: QuantityText = msgspec.field(default_factory=lambda: "0")
     desired_gpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredGPU")
     desired_tpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredTPU")

@@ -14,7 +14,6 @@ from common.api.meta import ApiStruct, Conditions, Int64, Time
 from common.api.opaque import Api, Json, ServiceTemplate
 from common.api.ray_cluster import MANAGED_BY, RayClusterSpec, RayClusterStatus, RayObject
 
-API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayService"
 DEFAULT_DELETION_DELAY: Final = 60
 """Seconds that an old cluster lives on after promotion unless the RayService sets another delay."""

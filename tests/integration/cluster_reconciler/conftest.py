@@ -25,12 +25,13 @@ from common.bus.feed import Feed
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
 from common.clock import SystemClock
-from common.kube.client import APPLY_PATCH, KubeClient, Patch
+from common.kube.client import KubeClient, Patch
 from common.kube.resources import EVENT, JOB, NAMESPACE, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
 from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
+from support import server_side_apply
 from support.counting_client import CountingClient
 from support.fakes.api_feed import ApiFeed
 from support.following import follow
@@ -46,9 +47,7 @@ TIMEOUT = 30.0
 async def apply_all(kube: KubeClient, namespace: str, documents: Sequence[Body]) -> None:
     """Apply manifests on the server's side, in their order."""
     for document in documents:
-        patch = Patch(body=document, content_type=APPLY_PATCH, field_manager="kubectl")
-        resource = objects.resource_of(document)
-        await kube.patch(resource, namespace, document["metadata"]["name"], patch)
+        await server_side_apply.apply(kube, objects.resource_of(document), namespace, document)
 
 
 class Reconciles:

@@ -16,11 +16,12 @@ import yaml
 
 from common import errors
 from common.api.opaque import Body, Json
-from common.kube.client import APPLY_PATCH, KubeClient, Patch
+from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE, SECRET, SERVICE, Resource
 from localcluster import binaries, processes
 from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
+from support import server_side_apply
 from support.servers.process import process
 from support.servers.programs import prepared
 from support.waiting import eventually_true
@@ -127,8 +128,7 @@ async def _uninstall(kube: KubeClient) -> None:
 
 async def _apply(kube: KubeClient, resource: Resource, namespace: str | None, body: Body) -> None:
     typed = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-    patch = Patch(body=typed, content_type=APPLY_PATCH, field_manager="kubectl")
-    await kube.patch(resource, namespace, body["metadata"]["name"], patch)
+    await server_side_apply.apply(kube, resource, namespace, typed)
 
 
 async def mount(kube: KubeClient, folder: Path) -> None:

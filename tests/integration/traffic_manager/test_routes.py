@@ -9,12 +9,13 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body, Json
-from common.kube.client import APPLY_PATCH, Patch
+from common.kube.client import Patch
 from common.kube.resources import EVENT, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.upgrade.traffic_record import ANNOTATION
 from integration.service_reconciler.conftest import TIMEOUT, Live
 from integration.service_reconciler.test_life import active, is_complete
 from integration.traffic_manager.test_steps import STEPS
+from support import server_side_apply
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
 from support.waiting import eventually_true
 
@@ -160,8 +161,7 @@ async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_
     greedy: Body = {**modest, "spec": {**modest["spec"], "rules": [{"filters": [FILTER]}]}}
 
     async def sync(body: Body) -> None:
-        patch = Patch(body=body, content_type=APPLY_PATCH, field_manager="argocd-controller")
-        await live.kube.patch(HTTP_ROUTE, live.namespace, "mine", patch)
+        await server_side_apply.apply(live.kube, HTTP_ROUTE, live.namespace, body, manager="argocd-controller")
 
     await sync(modest)
     await live.apply(

@@ -16,7 +16,7 @@ import msgspec
 from common import errors
 from common.api.meta import rfc3339
 from common.api.opaque import Body
-from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
+from common.kube.client import MERGE_PATCH, Patch
 from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -126,11 +126,9 @@ class FakeKube:
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
         self._receive("patch", resource, namespace, name, subresource=patch.subresource, body=patch.body)
-        if patch.content_type == APPLY_PATCH and (resource.kind, namespace or "", name) not in self.objects:
-            return await self.create(resource, namespace, cast("Body", patch.body))
         old = self._find(resource, namespace, name)
         body = cast("Body", patch.body)
-        if patch.content_type not in {MERGE_PATCH, APPLY_PATCH}:
+        if patch.content_type != MERGE_PATCH:
             raise NotImplementedError(patch.content_type)
         self._check_preconditions(old, body.get("metadata", {}))
         new = cast("Body", _merge(old, body))

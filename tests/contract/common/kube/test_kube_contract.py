@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from common import errors
 from common.api.opaque import Body
-from common.kube.client import APPLY_PATCH, Kube, KubeClient, Patch
+from common.kube.client import Kube, KubeClient, Patch
 from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, SERVICE_ACCOUNT, Resource
 from localcluster.control_plane import ControlPlane
 from support.fakes.kube import FakeKube
@@ -165,12 +165,6 @@ async def test_a_patch_that_changes_nothing_keeps_the_version(kube: Kube) -> Non
     same = Patch(body={"metadata": {"labels": {"a": "b"}}})
     new = read(await kube.patch(RAY_SERVICE, NAMESPACE, old["metadata"]["name"], same))
     assert new["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
-
-
-async def test_server_side_apply_creates_what_is_missing(kube: Kube) -> None:
-    name = a_name()
-    patch = Patch(body=a_service(name), content_type=APPLY_PATCH, field_manager="contract")
-    assert read(await kube.patch(SERVICE, NAMESPACE, name, patch))["metadata"]["name"] == name
 
 
 async def test_a_deletion_with_another_uid_is_a_conflict(kube: Kube) -> None:

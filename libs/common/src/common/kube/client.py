@@ -35,7 +35,6 @@ Operations = list[Body]
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
-APPLY_PATCH: Final = "application/apply-patch+yaml"
 METADATA: Final = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 """Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
@@ -55,8 +54,6 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | Operations
     content_type: str = MERGE_PATCH
     subresource: str | None = None
-    field_manager: str | None = None
-    """Needed by server-side apply, which takes the fields over (force)."""
 
 
 class Kube(Protocol):
@@ -101,11 +98,8 @@ class Kube(Protocol):
 
     def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> Awaitable[bytes]:
         """Change some fields."""
-        query = {**UNCHECKED, **({} if patch.field_manager is None else {"fieldManager": patch.field_manager})}
-        if patch.content_type == APPLY_PATCH:
-            query["force"] = "true"
         path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}
-        return self.request("PATCH", path, query=query, body=patch.body, headers=headers)
+        return self.request("PATCH", path, query=UNCHECKED, body=patch.body, headers=headers)
 
     def delete(
         self,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common import errors
-from common.kube.answers import from_answer, from_foreign, is_gone
+from common.kube.answers import from_answer, is_gone
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
 
@@ -55,4 +55,4 @@ def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
 def test_the_server_behind_the_proxy_and_the_proxy_refuse_different_things(
     code: int, body: bytes, is_foreign: bool, kind: type[errors.RaybusError]
 ) -> None:
-    assert type((from_foreign if is_foreign else from_answer)(code, body)) is kind
+    assert type(from_answer(code, body, is_foreign=is_foreign)) is kind

@@ -149,8 +149,7 @@ def route_problem(route: Route) -> RoutingProblem | None:
         if not held:
             return Problem(RoutingCode.NOT_ACCEPTED, "is not accepted yet", transient=True)
         for each in held:
-            problem = _problem(each.conditions, "Accepted", "ResolvedRefs", generation=meta.generation)
-            if problem is not None:
+            if problem := _problem(each.conditions, "Accepted", "ResolvedRefs", generation=meta.generation):
                 return problem
     return None
 

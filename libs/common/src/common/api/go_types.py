@@ -64,15 +64,9 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def kubernetes() -> GoSchema:
-    """Load the data file."""
-    return msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema)
-
-
-@cache
 def known() -> dict[str, GoType]:
-    """Return every Go type by name: Kubernetes' and ours."""
-    found = dict(kubernetes().types)
+    """Return every Go type by name: Kubernetes', from the data file, and ours."""
+    found = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
     for root in (ray_service.RayServiceSpec, ray_service.RayServiceStatus):  # they hold those of RayClusters
         _add(root, found)
     return found

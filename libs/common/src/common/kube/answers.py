@@ -40,29 +40,27 @@ class Status(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> errors.RaybusError:
-    """Return the error that stands for a refused request; `retry_after` is in seconds."""
+def from_answer(
+    code: int, body: bytes, *, retry_after: float | None = None, is_foreign: bool = False
+) -> errors.RaybusError:
+    """Return the error that stands for a refused request; `retry_after` is in seconds.
+
+    A foreign server, behind the API server's proxy, refuses a token with any text but a `Status`.
+    """
     status = _status(code, body)
     text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
+    if is_foreign and code in UNAUTHENTICATED and status.kind != "Status":
+        return errors.Unauthenticated(f"{code} {text}")
     if code == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(text)
     if code == 429:
         return errors.Throttled(text, after=retry_after)
     if code == 500 and any(phrase in text for phrase in _TOO_LARGE):
         return errors.Rejected(f"{text}; make the object smaller")
-    if code == 500 and _WEBHOOK in text:
-        return errors.Retryable(text, after=retry_after)
     if not 400 <= code < 500:
-        return errors.Unavailable(text, after=retry_after)
+        kind = errors.Retryable if code == 500 and _WEBHOOK in text else errors.Unavailable
+        return kind(text, after=retry_after)
     return _MEANING.get(code, errors.Rejected)(text)
-
-
-def from_foreign(code: int, body: bytes, *, retry_after: float | None = None) -> errors.RaybusError:
-    """Return the same for a request to a server behind the API server's proxy: it refuses a token with any text but a `Status`."""
-    problem = from_answer(code, body, retry_after=retry_after)
-    if code in UNAUTHENTICATED and _status(code, body).kind != "Status":
-        return errors.Unauthenticated(f"{code} {problem}")
-    return problem
 
 
 def _status(code: int, body: bytes) -> Status:

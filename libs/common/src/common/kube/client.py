@@ -266,8 +266,7 @@ async def _refusal(answer: aiohttp.ClientResponse, most: int | None, headers: Ma
     """Return what a refusal means; that of another server is no `Status`."""
     after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
     retry_after = float(after) if after.isdecimal() and len(after) < 6 else None
-    meaning = answers.from_answer if most is None else answers.from_foreign
-    return meaning(answer.status, body, retry_after=retry_after)
+    return answers.from_answer(answer.status, body, retry_after=retry_after, is_foreign=most is not None)
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> bytes:

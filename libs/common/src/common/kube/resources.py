@@ -5,6 +5,7 @@ name, so a name that is not a legal name of its kind is refused here, before any
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -93,12 +94,9 @@ CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")
 SECRET: Final = Resource(kind="Secret", plural="secrets")
 SERVICE_ACCOUNT: Final = Resource(kind="ServiceAccount", plural="serviceaccounts")
 PERSISTENT_VOLUME_CLAIM: Final = Resource(kind="PersistentVolumeClaim", plural="persistentvolumeclaims")
-ROLE: Final = Resource(
-    group="rbac.authorization.k8s.io", kind="Role", plural="roles", name_problems=path_segment_problems
-)
-ROLE_BINDING: Final = Resource(
-    group="rbac.authorization.k8s.io", kind="RoleBinding", plural="rolebindings", name_problems=path_segment_problems
-)
+_rbac: Final = partial(Resource, group="rbac.authorization.k8s.io", name_problems=path_segment_problems)
+ROLE: Final = _rbac(kind="Role", plural="roles")
+ROLE_BINDING: Final = _rbac(kind="RoleBinding", plural="rolebindings")
 JOB: Final = Resource(group="batch", kind="Job", plural="jobs")
 INGRESS: Final = Resource(group="networking.k8s.io", kind="Ingress", plural="ingresses")
 NETWORK_POLICY: Final = Resource(group="networking.k8s.io", kind="NetworkPolicy", plural="networkpolicies")

@@ -253,20 +253,15 @@ class KubeClient(Kube):
                             self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
                     self._meter.answered(method, str(answer.status), now() - began)
                     if answer.status >= 300:
-                        raise await _refusal(answer, most, headers)
+                        after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
+                        wait = float(after) if after.isdecimal() and len(after) < 6 else None
+                        raise answers.from_answer(answer.status, body, retry_after=wait, is_foreign=most is not None)
                     yield answer
             except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
                 if not is_answered:
                     self._meter.answered(method, UNANSWERED, now() - began)
                 text = str(problem) or type(problem).__name__
                 raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
-
-
-async def _refusal(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> errors.RaybusError:
-    """Return what a refusal means; that of another server is no `Status`."""
-    after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
-    retry_after = float(after) if after.isdecimal() and len(after) < 6 else None
-    return answers.from_answer(answer.status, body, retry_after=retry_after, is_foreign=most is not None)
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> bytes:

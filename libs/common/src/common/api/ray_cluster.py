@@ -215,9 +215,10 @@ class HeadInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a RayCluster is. The four quantities and `head` are written even when empty: `omit_defaults` passes over factories."""
+    """What a RayCluster is. The four quantities and `head` are written even when empty."""
 
     state: str = ""
+    # `omit_defaults` passes over factories.
     desired_cpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredCPU")
     desired_memory: QuantityText = msgspec.field(default_factory=lambda: "0")
     desired_gpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredGPU")

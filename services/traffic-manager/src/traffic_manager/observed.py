@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -49,8 +50,8 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     memory: Memory = Memory()
 
 
-class Observed(RoutedService, frozen=True, kw_only=True):
-    """Everything that one reconcile of a RayService is decided from."""
+class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
+    """Everything that one reconcile of a RayService is decided from; what is read from its routes is read once."""
 
     active: ClusterView | None = None
     pending: ClusterView | None = None
@@ -103,7 +104,7 @@ class Observed(RoutedService, frozen=True, kw_only=True):
         is_over = self.is_aborted or self.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
         return not is_over and not upgrade_controls.of(self.service).promotes
 
-    @property
+    @cached_property
     def upgrade(self) -> Upgrade | None:
         """Return what is recorded of the upgrade in steps that is on."""
         return traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
@@ -118,7 +119,7 @@ class Observed(RoutedService, frozen=True, kw_only=True):
         """Return the name of the pending cluster, empty when there is none."""
         return self.service.status.pending_service_status.ray_cluster_name
 
-    @property
+    @cached_property
     def record(self) -> Record:
         """Return the newest record on the route and the earlier ones; the mirror in the status where none has any."""
         return weighted_route.record_of(self.service, self.routes)
@@ -128,7 +129,7 @@ class Observed(RoutedService, frozen=True, kw_only=True):
         """Return the route that carries the traffic, and those that did before."""
         return self.former_routes if self.route is None else (self.route, *self.former_routes)
 
-    @property
+    @cached_property
     def own_backends(self) -> frozenset[str]:
         """Return the Services that are ours wherever a route names them."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)

@@ -288,16 +288,14 @@ def _reweighed(found: _Upgrade, next_step: step.Step, split: Split, *, now: date
 
 def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
     """Return the writes of the routes for previews and mirrored requests."""
-    m, progression, policy = found.migration, found.progression, observed.policy
-    is_shown = progression is not None and not progression.leaves and m.pending.ready > 0
-    percent = 0
-    if progression is not None and progression.mirrors and policy is not None and policy.mirror is not None:
-        percent = min(policy.mirror.percent, m.pending.proven)
-    wanted = policy.preview if is_shown and policy is not None else None
+    pending, progression, policy = found.migration.pending, found.progression, observed.policy
+    is_shown = progression is not None and not progression.leaves and pending.ready > 0
+    preview = side_routes.preview(observed, policy.preview if policy is not None and is_shown else None)
     if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
         unsupported = EmitEvent(event=warning(EventReason.MIRROR_UNSUPPORTED, "Upgrade", MIRRORS_ALL))
-        return (*side_routes.preview(observed, wanted), *side_routes.mirror(observed, 0), unsupported)
-    return (*side_routes.preview(observed, wanted), *side_routes.mirror(observed, percent))
+        return (*preview, *side_routes.mirror(observed, 0), unsupported)
+    proven = pending.proven if progression is not None and progression.mirrors else 0
+    return (*preview, *side_routes.mirror(observed, proven))
 
 
 def _in_parity(
@@ -380,7 +378,6 @@ def _moved(
         if put is None or not head_is_ready(view.cluster):
             return ()
         submits.append(put)
-    pair = (observed.active_name, observed.pending_name) if len(clusters) > 1 else None
-    record = traffic_record.of(observed.record, clusters, now=now, pair=pair, judged=judged)
+    record = traffic_record.of(observed, clusters, now=now, judged=judged)
     moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
     return (moved, *routing.verdicts(observed, judged))

@@ -16,15 +16,15 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from common import names, ports
+from common import names
 from common.api.event import normal, warning
-from common.api.gateway import Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
+from common.api.gateway import BackendRef, Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
 from common.ray import owner, service_ports
-from common.runtime.actions import MAIN, SILENT, Action, ActionEvents, Create, Delete, EmitEvent, Patch, Report
+from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEvent, Patch, Report
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
@@ -33,7 +33,6 @@ from traffic_manager.events import EventReason
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
-from traffic_manager.resources.gateway_api import Backend
 from traffic_manager.status import gates, traffic_record
 
 CALM: Final = timedelta(minutes=1)
@@ -57,8 +56,7 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     patch = gateway_api.corrected_gateway(have, name, port)
     if patch is None or not is_ours(observed, have):
         return ()
-    report = _updated(GATEWAY, have, patch)
-    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=actions.GATEWAY),)
+    return (_patched(GATEWAY, have, patch, chain=actions.GATEWAY),)
 
 
 def writes(
@@ -74,26 +72,18 @@ def writes(
 
     The results of gates go along. `shows_gates` is whether those that users are to see are worth a write of their own.
     """
-    pair = (views[0].name, views[1].name) if len(views) > 1 else None
-    record = traffic_record.of(observed.record, dict(shares), now=now, pair=pair, judged=judged)
-    record = _noted(observed, record, now=now)
-    offered = [(view, service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)) for view in views]
-    backends = [Backend(cluster=view.name, port=port, weight=shares[view.name].weight) for view, port in offered]
+    record = _noted(observed, traffic_record.of(observed, shares, now=now, judged=judged), now=now)
+    backends = [gateway_api.backend(view.cluster, shares[view.name].weight) for view in views]
 
     def is_current(held: Record) -> bool:
         is_shown = not shows_gates or traffic_record.is_shown(record, held, now=now)
         return traffic_record.is_same(record, held) and is_shown
 
-    have, carried = observed.route, None
+    have, service, carried = observed.route, observed.service, None
     if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
-        patch = _correction(observed, have, backends, record, is_current=is_current)
-        if patch is not None:
-            report = _updated(HTTP_ROUTE, have, patch)
-            carried = Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
-    elif (
-        have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
-    ):
-        carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, observed.service.metadata, backends, record))
+        carried = _correction(observed, have, backends, record, is_current=is_current)
+    elif have is None and not weighted_route.is_users(service) and HTTP_ROUTE.kind not in observed.unknown_kinds:
+        carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, service.metadata, backends, record))
     reports = () if carried is None else (*_warnings(observed), *verdicts(observed, judged))
     former = _former_route_writes(observed, backends, record, is_current=is_current)
     found = (carried, *reports, *former, _grpc(observed, shares, views))
@@ -116,11 +106,9 @@ def verdicts(observed: Observed, judged: Judgement | None) -> Iterator[EmitEvent
 def is_left_behind(observed: Observed) -> bool:
     """Return whether a route is there from the time when the traffic moved in steps."""
     service, route = observed.service, observed.route
-    if route is None:
-        return False
-    return (
-        gateway_api.is_held(route) if weighted_route.is_users(service) else owner.owns(service.metadata, route.metadata)
-    )
+    if route is None or weighted_route.is_users(service):
+        return route is not None and gateway_api.is_held(route)
+    return owner.owns(service.metadata, route.metadata)
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
@@ -132,15 +120,12 @@ def record_route(observed: Observed) -> HttpRoute | None:
         for each in observed.former_routes
         if each.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, each) is None
     ]
-    record = observed.record
-    return next((each for each in former if records.of_route(each) == record), next(iter(former), None))
+    return max(former, key=lambda each: records.of_route(each) == observed.record, default=None)
 
 
 def recorded(route: HttpRoute, record: Record) -> Patch:
     """Return the write of a record only."""
-    return Patch(
-        resource=HTTP_ROUTE, name=route.metadata.name, patch={"metadata": gateway_api.patch_meta(route, record)}
-    )
+    return _patched(HTTP_ROUTE, route, {"metadata": gateway_api.patch_meta(route, record)})
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
@@ -203,20 +188,20 @@ def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
 def _correction(
     observed: Observed,
     have: HttpRoute,
-    backends: Sequence[Backend],
+    backends: Sequence[BackendRef],
     record: Record,
     *,
     is_current: Callable[[Record], bool],
-) -> Json | None:
-    """Return the patch that gives one route these shares and their record; None when it has them, or a record that will do."""
+) -> Patch | None:
+    """Return the write that gives one route these shares and their record; None when it has them, or a record that will do."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
-    if patch is not None or is_current(records.of_route(have)):
-        return patch
-    return {"metadata": gateway_api.patch_meta(have, record)}
+    if patch is not None:
+        return _patched(HTTP_ROUTE, have, patch)
+    return None if is_current(records.of_route(have)) else recorded(have, record)
 
 
 def _is_usable(observed: Observed) -> bool:
@@ -233,8 +218,8 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
 
 
 def _former_route_writes(
-    observed: Observed, backends: Sequence[Backend], record: Record, *, is_current: Callable[[Record], bool]
-) -> Iterator[Patch]:
+    observed: Observed, backends: Sequence[BackendRef], record: Record, *, is_current: Callable[[Record], bool]
+) -> Iterator[Patch | None]:
     """Yield the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
@@ -249,28 +234,24 @@ def _former_route_writes(
         if is_taken and have is not observed.our_route:
             yield _release(observed, have)
         elif weighted_route.refusal(observed.service, have) is None:
-            patch = _correction(observed, have, backends, record, is_current=is_current)
-            if patch is not None:
-                report = _updated(HTTP_ROUTE, have, patch)
-                yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
+            yield _correction(observed, have, backends, record, is_current=is_current)
 
 
 def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> Action | None:
     """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
-    offered = [(view.name, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
-    backends = [Backend(cluster=name, port=at, weight=shares[name].weight) for name, at in offered if at is not None]
+    offered = [(view, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
+    backends = [
+        gateway_api.backend(view.cluster, shares[view.name].weight, at) for view, at in offered if at is not None
+    ]
     if have is None:
         return _created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)) if is_wanted else None
     if not is_ours(observed, have):
         return None
-    if is_wanted:
-        patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
-        if patch is None:
-            return None
-        report = _updated(GRPC_ROUTE, have, patch)
-        return Patch(resource=GRPC_ROUTE, name=have.metadata.name, patch=patch, events=report)
-    return None if backends else deleted(GRPC_ROUTE, have.metadata)
+    if not is_wanted:
+        return None if backends else deleted(GRPC_ROUTE, have.metadata)
+    patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
+    return None if patch is None else _patched(GRPC_ROUTE, have, patch)
 
 
 def _wants_grpc(observed: Observed) -> bool:
@@ -304,9 +285,7 @@ def _warnings(observed: Observed) -> Iterator[EmitEvent]:
 
 
 def _release(observed: Observed, have: HttpRoute) -> Patch:
-    patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
-    report = _updated(HTTP_ROUTE, have, patch)
-    return Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
+    return _patched(HTTP_ROUTE, have, gateway_api.release(have, observed.service.metadata, observed.own_backends))
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
@@ -314,10 +293,11 @@ def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
     return Create(resource=resource, body=body, events=report, chain=chain)
 
 
-def _updated(resource: Resource, have: Gateway | Route, patch: Json) -> ActionEvents:
-    """Return the Events of a patch; one that writes the record alone has none."""
-    what = f"the {resource.kind} {have.metadata.namespaced_name}"
-    return Report("Update", resource.kind, what).of() if "spec" in patch else SILENT
+def _patched(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
+    """Return the write of a patch; one of the record alone has no Events."""
+    report = Report("Update", resource.kind, f"the {resource.kind} {have.metadata.namespaced_name}")
+    reported = report.of() if "spec" in patch else SILENT
+    return Patch(resource=resource, name=have.metadata.name, patch=patch, events=reported, chain=chain)
 
 
 def deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:

@@ -9,15 +9,13 @@ A user's own route has their Gateway, and no route of ours beside it.
 """
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 import msgspec
 
-from common import names, ports
+from common import names
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
-from common.ray import service_ports
 from common.runtime.actions import Action, Create, Patch, Report
 from common.upgrade import weighted_route
 from common.upgrade.policy import Preview
@@ -25,7 +23,7 @@ from traffic_manager import routing
 from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
-from traffic_manager.resources.gateway_api import MATCH, Backend
+from traffic_manager.resources.gateway_api import MATCH
 
 
 def preview(observed: Observed, wanted: Preview | None) -> Iterator[Action]:
@@ -44,28 +42,26 @@ def preview(observed: Observed, wanted: Preview | None) -> Iterator[Action]:
         yield from _removal(observed, have)  # and the next reconcile creates it
 
 
-def mirror(observed: Observed, percent: int) -> Iterator[Action]:
-    """Yield what makes so many percent of the requests be copied to the pending cluster; none for 0.
+def mirror(observed: Observed, proven: int) -> Iterator[Action]:
+    """Yield what makes requests be copied to a pending cluster with this proven capacity; none for 0.
 
     The duration counts from the creation of the route, so another percentage or other methods are written into it.
     """
     have, policy = observed.mirror_route, observed.policy
-    if percent == 0 or policy is None or policy.mirror is None or observed.pair is None:
+    if proven == 0 or policy is None or policy.mirror is None or observed.pair is None:
         yield from _removal(observed, have)
         return
-    active, pending = observed.pair
-    copied = {
-        "percent": percent,
-        "backendRef": {key: each for key, each in _backend(pending).items() if key != "weight"},
-    }
+    percent, (active, pending) = min(policy.mirror.percent, proven), observed.pair
+    copy = _backend(pending)
+    del copy["weight"]
     rule = {
         "matches": [{**MATCH, "method": each} for each in policy.mirror.methods],
-        "filters": [{"type": "RequestMirror", "requestMirror": copied}],
+        "filters": [{"type": "RequestMirror", "requestMirror": {"percent": percent, "backendRef": copy}}],
         "backendRefs": [_backend(active)],
     }
     if have is None:
         yield _created(observed, names.mirror_route(observed.service.metadata.name), rule)
-    elif routing.is_ours(observed, have) and not _mirrors(have, rule):
+    elif routing.is_ours(observed, have) and not (_holds(have, rule) and gateway_api.mirrored(have) == [percent]):
         patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
         yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, chain=SIDE_ROUTES, is_side=True)
 
@@ -81,9 +77,12 @@ def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
 
 
 def _created(observed: Observed, name: str, rule: Json) -> Create:
-    meta = observed.service.metadata
+    meta, weighted = observed.service.metadata, observed.our_route
     spec: Json = {"parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}], "rules": [rule]}
-    if hostnames := _hostnames(observed.our_route):
+    users = {} if weighted is None else msgspec.json.decode(weighted.spec_json, type=Json)
+    if hostnames := users.get(
+        "hostnames"
+    ):  # without them it would come after the weighted route, to which the user gave them
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {meta.namespace}/{name}")
@@ -96,26 +95,11 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
     return held == [(rule["matches"], [each["name"] for each in rule["backendRefs"]])]
 
 
-def _mirrors(have: HttpRoute, rule: Json) -> bool:
-    """Return whether a route mirrors as many requests of the same methods."""
-    asked = [each["requestMirror"]["percent"] for each in rule["filters"]]
-    return _holds(have, rule) and gateway_api.mirrored(have) == asked
-
-
 def _mirrored_methods(observed: Observed) -> tuple[str, ...]:
     policy = observed.policy
     return () if policy is None or policy.mirror is None else policy.mirror.methods
 
 
 def _backend(view: ClusterView) -> Json:
-    port = service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)
-    (found,) = gateway_api.backend_refs(
-        view.cluster.metadata.namespace, [Backend(cluster=view.name, port=port, weight=1)]
-    )
+    (found,) = gateway_api.backend_refs([gateway_api.backend(view.cluster, weight=1)])
     return found
-
-
-def _hostnames(route: HttpRoute | None) -> list[str]:
-    """Return the hosts that the user gave our weighted route: a route without them would come after it."""
-    spec = {} if route is None else msgspec.json.decode(route.spec_json, type=dict[str, Any])
-    return cast("list[str]", spec.get("hostnames") or [])

@@ -13,13 +13,13 @@ Source: spec rayservice §9.1, §9.2, §9.6, §10.2, §10.4; acceptance 39, 51, 
 """
 
 from collections.abc import Sequence, Set
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 
-from common import labels, names
+from common import labels, names, ports
 from common.api import ray_cluster, ray_service
-from common.api.gateway import Gateway, HttpRoute, Route
+from common.api.gateway import BackendRef, Gateway, GatewaySpec, HttpRoute, Route
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
@@ -34,20 +34,19 @@ H2C: Final = "kubernetes.io/h2c"
 MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
-class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster and its share of the requests."""
-
-    cluster: str
-    port: int
-    weight: int
+def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> BackendRef:
+    """Return the Service of a cluster with its share of the requests, or of the gRPC calls."""
+    meta, http_port = cluster.metadata, service_ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
+    port = http_port if grpc_port is None else grpc_port
+    return BackendRef(name=names.serve_service(meta.name), namespace=meta.namespace, port=port, weight=weight)
 
 
 def build_service(cluster: RayCluster) -> Json | None:
     """Return the Service of a cluster's ready proxies, which goes when the cluster goes; None where the head has no port for Serve."""
     meta = cluster.metadata
-    ports = service_ports.of_serve(cluster.raw_spec)
+    offered = service_ports.of_serve(cluster.raw_spec)
     kind = service_ports.head_group(cluster.raw_spec).get("serviceType")
-    if not ports:
+    if not offered:
         return None
     return {
         "apiVersion": "v1",
@@ -64,7 +63,7 @@ def build_service(cluster: RayCluster) -> Json | None:
         },
         "spec": {
             "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},
-            "ports": [{**each, "appProtocol": H2C} if each["name"] == service_ports.GRPC else each for each in ports],
+            "ports": [{**each, "appProtocol": H2C} if each["name"] == service_ports.GRPC else each for each in offered],
             **({"type": kind} if kind else {}),
         },
     }
@@ -78,52 +77,48 @@ def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None
 def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
     """Return the merge patch that restores class and listeners; what users and its controller added does not matter."""
     spec = _gateway_spec(gateway_class, grpc_port)
-    held = [(each.name, each.protocol, each.port) for each in have.spec.listeners]
-    wanted = [(each["name"], each["protocol"], each["port"]) for each in spec["listeners"]]
-    is_right = (have.spec.gateway_class_name, held) == (gateway_class, wanted)
+    is_right = have.spec == msgspec.convert(spec, GatewaySpec)
     return None if is_right else {"metadata": patch_meta(have), "spec": spec}
 
 
-def build(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], record: Record | None = None) -> Json:
+def build(
+    resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], record: Record | None = None
+) -> Json:
     """Return the HTTPRoute or GRPCRoute of a RayService; the first has a record."""
     name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
-    return manifest(resource, service, name, _spec(resource, service, backends, [{}]), record)
+    return manifest(resource, service, name, _spec(resource, service, backends, {}), record)
 
 
 def corrected(
-    resource: Resource, have: Route, service: ObjectMeta, backends: Sequence[Backend], record: Record | None = None
+    resource: Resource, have: Route, service: ObjectMeta, backends: Sequence[BackendRef], record: Record | None = None
 ) -> Json | None:
     """Return the merge patch that writes shares and record to a route of ours, refused when it changed meanwhile; None for no patch."""
     is_grpc, spec = resource is GRPC_ROUTE, have.spec
     parents = [(each.name, each.namespace, each.section_name if is_grpc else None) for each in spec.parent_refs]
     is_hung = parents == [(names.gateway(service.name), service.namespace, GRPC_LISTENER if is_grpc else None)]
-    if is_hung and len(spec.rules) == 1:
-        (rule,) = spec.rules
-        paths = [each.get("path") for each in rule.matches]
-        held = [(each.name, each.namespace, each.port, each.weight) for each in rule.backend_refs]
-        wanted = [(names.serve_service(each.cluster), service.namespace, each.port, each.weight) for each in backends]
-        if (paths, held) == ([] if is_grpc else [MATCH["path"]], wanted):
-            return None
-    return {"metadata": patch_meta(have, record), "spec": _spec(resource, service, backends, _rules(have) or [{}])}
+    held = [([each.get("path") for each in rule.matches], rule.backend_refs) for rule in spec.rules]
+    if is_hung and held == [([] if is_grpc else [MATCH["path"]], tuple(backends))]:
+        return None
+    (rule, *_) = _rules(have) or [{}]
+    return {"metadata": patch_meta(have, record), "spec": _spec(resource, service, backends, rule)}
 
 
 def corrected_users(
-    have: HttpRoute, service: ObjectMeta, own: Set[str], backends: Sequence[Backend], record: Record
+    have: HttpRoute, service: ObjectMeta, own: Set[str], backends: Sequence[BackendRef], record: Record
 ) -> Json | None:
     """Return the merge patch that writes our part of a user's route; None for no patch.
 
     `own` are the Services that are ours wherever a rule names them.
     """
     marks, rules = owner.marks(service.name), have.spec.rules
-    wanted = [(names.serve_service(each.cluster), each.port, each.weight) for each in backends]
+    wanted = [(each.name, each.port, each.weight) for each in backends]
     ours = (rules[index].backend_refs for index in weighted_route.rules_of(have, own))
     held = ([(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours)
     if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
         return None
-    references = backend_refs(service.namespace, backends)
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},
-        "spec": {"rules": _users_rules(have, own, references)},
+        "spec": {"rules": _users_rules(have, own, backend_refs(backends))},
     }
 
 
@@ -187,12 +182,12 @@ def _gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
 
 def _rules(have: Route) -> list[Json]:
     """Return the rules as the route holds them, with what users added."""
-    return cast("list[Json]", msgspec.json.decode(have.spec_json, type=dict[str, Any]).get("rules") or [])
+    return cast("list[Json]", msgspec.json.decode(have.spec_json, type=Json).get("rules") or [])
 
 
-def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], held: list[Json]) -> Json:
+def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], held: Json) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
-    rule = {**held[0], "matches": [dict(MATCH)], "backendRefs": backend_refs(service.namespace, backends)}
+    rule = {**held, "matches": [dict(MATCH)], "backendRefs": backend_refs(backends)}
     if resource is GRPC_ROUTE:
         parent["sectionName"] = GRPC_LISTENER
         del rule["matches"]
@@ -217,9 +212,8 @@ def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
     return [*held[:first], *({**kept, **each} for each in references), *after]
 
 
-def backend_refs(namespace: str, backends: Sequence[Backend]) -> list[Json]:
+def backend_refs(backends: Sequence[BackendRef]) -> list[Json]:
     """Return the `backendRefs` of a rule."""
     return [
-        {"name": names.serve_service(each.cluster), "namespace": namespace, "port": each.port, "weight": each.weight}
-        for each in backends
+        {"name": each.name, "namespace": each.namespace, "port": each.port, "weight": each.weight} for each in backends
     ]

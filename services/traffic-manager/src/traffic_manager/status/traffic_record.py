@@ -10,6 +10,7 @@ from common.api.meta import SKEW, ObjectMeta
 from common.upgrade import gate_record
 from common.upgrade.traffic_record import Record, Share, Upgrade
 from traffic_manager.migration.progression import Judgement
+from traffic_manager.observed import Observed
 from traffic_manager.status import gates
 
 
@@ -55,22 +56,16 @@ def numbers(clusters: Mapping[str, Share]) -> dict[str, tuple[int, int]]:
     return {name: (each.capacity, each.weight) for name, each in clusters.items()}
 
 
-def of(
-    old: Record,
-    clusters: dict[str, Share],
-    *,
-    now: datetime,
-    pair: tuple[str, str] | None,
-    judged: Judgement | None = None,
-) -> Record:
-    """Return the record of these clusters and no others; `pair` names the old and the new one of an upgrade.
+def of(observed: Observed, clusters: Mapping[str, Share], *, now: datetime, judged: Judgement | None = None) -> Record:
+    """Return the record of these clusters and no others; two are those of an upgrade.
 
     `judged` is what the gates of its UpgradePolicy came to; None for what is recorded of that.
     """
-    upgrade = old.upgrade if pair is None else _followed(old, pair, clusters, judged, now=now)
+    old = observed.record
+    upgrade = _followed(observed, clusters, judged, now=now) if len(clusters) > 1 else old.upgrade
     is_failed = upgrade is not UNSET and old.upgrade is not UNSET and upgrade.failed != old.upgrade.failed
     changed_at = old.changed_at if numbers(clusters) == numbers(old.clusters) and not is_failed else now
-    return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
+    return Record(clusters=dict(clusters), changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
 
 
 def is_same(new: Record, held: Record) -> bool:
@@ -97,26 +92,19 @@ def _lasting(record: Record) -> tuple[str, bool]:
     return ("", False) if isinstance(held, UnsetType) else (held.failed or "", bool(held.mirrored))
 
 
-def _followed(
-    old: Record,
-    pair: tuple[str, str],
-    clusters: dict[str, Share],
-    judged: Judgement | None,
-    *,
-    now: datetime,
-) -> Upgrade:
+def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime) -> Upgrade:
     """Return the statistics of an upgrade, this change included."""
     total = sum(each.capacity for each in clusters.values())
-    held, before = old.upgrade, old.clusters
-    best = clusters[pair[1]].weight if pair[1] in clusters else 0
-    if held is UNSET or (held.old, held.new) != pair:
-        held = Upgrade(old=pair[0], new=pair[1], began_at=now, most=total, least=total)
+    was, share = (each.get(observed.pending_name) for each in (observed.record.clusters, clusters))
+    best = 0 if share is None else share.weight
+    held = observed.upgrade
+    if held is None:
+        held = Upgrade(old=observed.active_name, new=observed.pending_name, began_at=now, most=total, least=total)
     if best > (held.best or 0):
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
         held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
-    held = _aimed(held, before.get(pair[1]), clusters.get(pair[1]), judged)
-    held = _gated(held, before.get(pair[1]), clusters.get(pair[1]), judged, now=now)
+    held = _gated(_aimed(held, was, share, judged), was, share, judged, now=now)
     return msgspec.structs.replace(
         held,
         most=max(held.most, total),

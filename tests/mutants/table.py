@@ -83,14 +83,14 @@ TABLE: Final = (
         case=48,
         what="a backend without a ready endpoint may get traffic",
         file=f"{TRAFFIC}/status/health.py",
-        old="    if view.endpoints == 0:\n",
-        new="    if False and view.endpoints == 0:\n",
+        old="    if not view.endpoints:\n",
+        new="    if False and not view.endpoints:\n",
         test=f"{FORWARD}::test_48_no_weight_ever_moves_to_a_backend_without_a_ready_endpoint",
         also=(
             Edit(
                 f"{TRAFFIC}/status/health.py",
-                " if view.endpoints == 0 else None",
-                " if view.endpoints < 0 else None",
+                " if not view.endpoints else None",
+                " if False and not view.endpoints else None",
             ),
         ),
     ),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from common.api import ray_cluster
+from common.api.core import ObjectReference
 from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
@@ -43,6 +44,10 @@ def an_answer(
     )
 
 
+def pods_at(*addresses: str) -> dict[str, ObjectReference]:
+    return dict.fromkeys(addresses, ObjectReference())
+
+
 def a_view(
     details: ServeDetails | None = None,
     *,
@@ -65,7 +70,7 @@ def a_view(
     }
     serve = Reading(details=details or an_answer())
     memory = Memory(baseline=baseline, unhealthy_since=unhealthy_since)
-    defaults: dict[str, Any] = {"endpoints": 1, "serve": serve, "memory": memory}
+    defaults: dict[str, Any] = {"endpoints": pods_at("10.0.0.1"), "serve": serve, "memory": memory}
     return ClusterView(cluster=ray_cluster.decode(body), **{**defaults, **fields})
 
 
@@ -82,7 +87,7 @@ def silent(failures: int) -> Reading:
     [
         pytest.param(a_view(), 100, id="all is well"),
         pytest.param(a_view(head="False"), 0, id="its head is not ready"),
-        pytest.param(a_view(endpoints=0), 0, id="no endpoint is ready"),
+        pytest.param(a_view(endpoints={}), 0, id="no endpoint is ready"),
         pytest.param(a_view(an_answer(running=0)), 0, id="no replica runs"),
         pytest.param(a_view(serve=silent(1), unhealthy_since=A_WHILE_AGO), 100, id="one lost answer"),
         pytest.param(a_view(serve=silent(2), unhealthy_since=JUST_NOW), 100, id="two lost answers in a moment"),
@@ -110,12 +115,10 @@ def silent(failures: int) -> Reading:
             id="nor does a rounded one",
         ),
         pytest.param(a_view(an_answer(10), baseline=None), 100, id="what nobody saw before is no loss"),
-        pytest.param(a_view(addresses=frozenset({HEAD})), 0, id="the only worker's pod takes no requests any more"),
-        pytest.param(a_view(addresses=frozenset({HEAD, WORKER})), 100, id="it does"),
-        pytest.param(
-            a_view(an_answer(node=HEAD), addresses=frozenset({WORKER})), 100, id="the head takes none by design"
-        ),
-        pytest.param(a_view(addresses=frozenset({"2001:db8::1"})), 100, id="addresses of another family prove nothing"),
+        pytest.param(a_view(endpoints=pods_at(HEAD)), 0, id="the only worker's pod takes no requests any more"),
+        pytest.param(a_view(endpoints=pods_at(HEAD, WORKER)), 100, id="it does"),
+        pytest.param(a_view(an_answer(node=HEAD), endpoints=pods_at(WORKER)), 100, id="the head takes none by design"),
+        pytest.param(a_view(endpoints=pods_at("2001:db8::1")), 100, id="addresses of another family prove nothing"),
     ],
 )
 def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
@@ -131,9 +134,9 @@ def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
         pytest.param(a_view(an_answer(capacity=40)), 100, 40, id="no more than Serve runs with"),
         pytest.param(a_view(an_answer(10)), 100, 50, id="no more than what runs"),
         pytest.param(a_view(an_answer(status="DEPLOYING")), 100, 0, id="nothing while it is deployed"),
-        pytest.param(a_view(endpoints=0), 100, 0, id="nothing without endpoints"),
+        pytest.param(a_view(endpoints={}), 100, 0, id="nothing without endpoints"),
         pytest.param(a_view(serve=silent(1)), 100, 0, id="nothing before the first answer"),
-        pytest.param(a_view(addresses=frozenset({HEAD})), 100, 0, id="nothing on a node that takes no requests"),
+        pytest.param(a_view(endpoints=pods_at(HEAD)), 100, 0, id="nothing on a node that takes no requests"),
     ],
 )
 def test_what_a_cluster_can_take_over(view: ClusterView, capacity: int, expected: int) -> None:

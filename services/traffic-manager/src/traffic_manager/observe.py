@@ -245,8 +245,7 @@ class Observer:
         return ClusterView(
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
-            endpoints=service_ports.pod_count(slices),
-            addresses=frozenset(service_ports.pods(slices)),
+            endpoints=service_ports.pods(slices),
         )
 
     async def _with_policy(self, observed: Observed, record: Record) -> Observed:
@@ -260,11 +259,11 @@ class Observer:
             return msgspec.structs.replace(observed, policy=policy)
         warm_up = window = None
         if share.weight == 0 and policy.warm_up is not None and health.ready_capacity(pending, share.capacity) > 0:
-            proxies = list(self._nodes(pending, "serve", ports.SERVE).values())
+            proxies = list(_nodes(pending, "serve", ports.SERVE).values())
             warm_up = await self._warm_ups.of(meta.uid, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
         if measures and (share.weight > 0 or observed.mirror_route is not None):
-            exporters = (self._nodes(each, "metrics", ports.METRICS) for each in (active, pending))
+            exporters = (_nodes(each, "metrics", ports.METRICS) for each in (active, pending))
             is_whole = share.weight == WHOLE
             window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
         observed = msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
@@ -297,16 +296,6 @@ class Observer:
         )
         return await self._inquiries.of(step, asked)
 
-    def _nodes(self, view: ClusterView, name: str, default: int) -> dict[str, Target]:
-        """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
-        namespace = view.cluster.metadata.namespace
-        backend = {labels.SERVICE_NAME: names.serve_service(view.name)}
-        port = service_ports.of_head(view.cluster.raw_spec).get(name, default)
-        pods = service_ports.pods(self._cache.list(EndpointSlice, namespace, backend))
-        return {
-            pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port) for address, pod in pods.items()
-        }
-
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
         if route is None or weighted_route.refusal(service, route) is not None:
@@ -336,6 +325,13 @@ class Observer:
             memory = msgspec.structs.replace(memory, unhealthy_since=unhealthy_since, healthy_since=None)
         self._memories[uid] = memory
         return msgspec.structs.replace(view, memory=memory)
+
+
+def _nodes(view: ClusterView, name: str, default: int) -> dict[str, Target]:
+    """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
+    port, namespace = service_ports.of_head(view.cluster.raw_spec).get(name, default), view.cluster.metadata.namespace
+    pods = view.endpoints.items()
+    return {pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port) for address, pod in pods}
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:

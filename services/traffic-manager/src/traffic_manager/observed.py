@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 from common import conditions
-from common.api.core import Service
+from common.api.core import ObjectReference, Service
 from common.api.gateway import HttpRoute
 from common.ray import serve_writer
 from common.ray.view import ServeView
@@ -43,10 +43,8 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with the answer of its dashboard."""
 
     serve_service: Service | None = None
-    endpoints: int = 0
-    """Ready pods behind that Service."""
-    addresses: frozenset[str] = frozenset()
-    """Where those pods are, as far as it is known."""
+    endpoints: Mapping[str, ObjectReference] = {}
+    """The ready pods behind that Service, by address."""
     memory: Memory = Memory()
 
 

@@ -5,7 +5,7 @@ Each pass changes one thing that users can see: weights, or capacities. What ser
 service-reconciler has not taken it in, or refuses it (ADR 11). Spec rayservice §8, §9; acceptance 39-68.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ import msgspec
 from common.api.event import warning
 from common.kube.resources import SERVICE
 from common.problem import message_of
-from common.ray import parity, poll_interval, serve_status
+from common.ray import parity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan
@@ -22,7 +22,7 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
-from traffic_manager import events, options, routing, serving, side_routes
+from traffic_manager import events, options, routing, side_routes
 from traffic_manager.actions import BACKENDS, MoveCapacity
 from traffic_manager.events import EventReason
 from traffic_manager.migration import progression as progressions
@@ -133,7 +133,7 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     """Give one cluster everything: the first one, the only one, or the last one."""
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
-    sent = serving.submissions(observed, [(view, share.capacity, is_frozen)], now=now)
+    sent = _submissions(observed, [(view, share.capacity, is_frozen)], now=now)
     routed = _others_writes(observed, view, share, now=now)
     if routed is None:
         share = _whole(observed, share, now=now)
@@ -149,6 +149,21 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     elif serve_status.is_running(view.serve.details):
         quiet = observed.rest
     return Plan(actions=acts, requeue_at=now if acts else now + quiet, note="one cluster gets everything")
+
+
+def _submissions(
+    observed: Observed, parts: Iterable[tuple[ClusterView, int, bool]], *, now: datetime
+) -> tuple[Submit, ...]:
+    """Return the configs to send now; a part is a cluster, its capacity, and whether its config is frozen (§12, §8.10 G8).
+
+    While two clusters exist the active one keeps the config that it was given; in a rollback both do. So a third spec's config never
+    meets the first spec's image.
+    """
+    found = (
+        submit.submission(view, observed.service, frozen=is_frozen, capacity=capacity, now=now)
+        for view, capacity, is_frozen in parts
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def _others_writes(observed: Observed, view: ClusterView, share: Share, *, now: datetime) -> tuple[Action, ...] | None:
@@ -261,7 +276,7 @@ def _upgrading(
     routed = routing.writes(observed, found.shares, views, now=now, judged=found.judged)
     is_frozen = not is_forward or not observed.is_spec_observed
     parts = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
-    sent = serving.submissions(observed, parts, now=now)
+    sent = _submissions(observed, parts, now=now)
     beside = _side_routes(observed, found)
     if routed or sent:
         note = "the route and the Serve configs come first"
@@ -367,17 +382,17 @@ def _moved(
     Ray may have carried it out, so what it runs was restored to the record and changed again without end.
     """
     route = routing.record_route(observed)
-    if route is None or any(serving.is_put_off(view, now=now) for view, _ in changed):
+    if route is None or any(submit.is_put_off(view, view.given, now=now) for view, _ in changed):
         return ()
     submits: list[Submit] = []
     for view, capacity in changed:
-        put = serving.with_capacity(observed, view, capacity)
-        shrinks = capacity < traffic_record.share(observed.record, view.cluster.metadata, ALL).capacity
-        if shrinks and (put is None or not health.is_alive(view)):
+        meta = view.cluster.metadata
+        shrinks = capacity < traffic_record.share(observed.record, meta, ALL).capacity
+        if shrinks and (view.given is None or not health.is_alive(view)):
             continue
-        if put is None or not head_is_ready(view.cluster):
+        if view.given is None or not head_is_ready(view.cluster):
             return ()
-        submits.append(put)
+        submits.append(submit.sending(view, observed.service, view.given, capacity, events.capacity_sent(meta)))
     record = traffic_record.of(observed, clusters, now=now, judged=judged)
     moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
     return (moved, *routing.verdicts(observed, judged))

@@ -80,9 +80,7 @@ def _created(observed: Observed, name: str, rule: Json) -> Create:
     meta, weighted = observed.service.metadata, observed.our_route
     spec: Json = {"parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}], "rules": [rule]}
     users = {} if weighted is None else msgspec.json.decode(weighted.spec_json, type=Json)
-    if hostnames := users.get(
-        "hostnames"
-    ):  # without them it would come after the weighted route, to which the user gave them
+    if hostnames := users.get("hostnames"):  # a route without the hosts of our weighted one would come after it
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {meta.namespace}/{name}")

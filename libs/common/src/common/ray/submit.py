@@ -45,11 +45,10 @@ class Submit(Action, frozen=True, kw_only=True):
 
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
     """Return the config to send to a cluster now, None for none; `frozen` keeps it on the config that it has."""
-    wanted, details, refused = view.given if frozen else goal, view.serve.details, view.refused
+    wanted, details = view.given if frozen else goal, view.serve.details
     if wanted is None or serve_config.is_empty(wanted) or details is None or not head_is_ready(view.cluster):
         return None
-    is_refused = refused is not None and refused.config == wanted and not refused.is_due(now)
-    if is_refused or serve_config.read(wanted).problem is not None:
+    if is_put_off(view, wanted, now=now) or serve_config.read(wanted).problem is not None:
         return None
     if view.given != wanted:
         is_due = may_repeat(view, wanted, now=now)
@@ -119,6 +118,11 @@ def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bo
     is_refused = view.refused is not None and not view.refused.is_due(now)
     is_effective = view.put_at is None or not view.put_at <= now < view.put_at + SETTLING
     return not is_refused and is_effective and may_repeat(view, view.given, now=now)
+
+
+def is_put_off(view: ServeView, config: str | None, *, now: datetime) -> bool:
+    """Return whether a config was refused, or sent without an answer, and is not to be sent again yet."""
+    return view.refused is not None and view.refused.config == config and not view.refused.is_due(now)
 
 
 def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:

@@ -6,9 +6,10 @@ an outcome that changes to and fro. What a step came to is written with the weig
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from itertools import chain, repeat
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -40,28 +41,28 @@ def updated(
 ) -> Current:
     """Return a step with these results; `waits` is whether it lasts for the gates alone."""
     is_same = held is not None and (held.weight, held.since) == (weight, since)
-    before = held.gates if held is not None and is_same else ()
-    states = [
-        _state(before[index] if index < len(before) else None, each, waits=waits, now=now)
-        for index, each in enumerate(results[:MOST_GATES])
-    ]
+    states = [_state(was, each, waits=waits, now=now) for each, was in _compared(held if is_same else None, results)]
     return Current(weight=weight, since=since, written_at=now, gates=tuple(states))
 
 
 def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
     """Return the texts of gates that pass now, and did not by the record."""
-    before = held.gates if held is not None else ()
     return [
         untrusted.clipped(each.text, LONGEST_TEXT)
-        for index, each in enumerate(results[:MOST_GATES])
-        if each.outcome is Outcome.PASS and not _passed(before[index] if index < len(before) else None, each)
+        for each, was in _compared(held, results)
+        if each.outcome is Outcome.PASS and not _passed(was, each)
     ]
+
+
+def _compared(held: Current | None, results: Sequence[Result]) -> Iterator[tuple[Result, State | None]]:
+    """Return each result with the state that was at its position."""
+    return zip(results[:MOST_GATES], chain(() if held is None else held.gates, repeat(None)), strict=False)
 
 
 def _passed(was: State | None, result: Result) -> bool:
     """Return whether a gate has passed already; another one may have had its position before an edit."""
-    is_same = was is not None and was.gate == untrusted.clipped(result.gate.title, LONGEST_NAME)
-    return is_same and was is not None and was.outcome == Outcome.PASS
+    title = untrusted.clipped(result.gate.title, LONGEST_NAME)
+    return was is not None and (was.gate, was.outcome) == (title, Outcome.PASS)
 
 
 def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
@@ -77,27 +78,17 @@ def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
 
 
 def _state(was: State | None, result: Result, *, waits: bool, now: datetime) -> State:
-    title, figures = untrusted.clipped(result.gate.title, LONGEST_NAME), _figures(result)
+    title, text = untrusted.clipped(result.gate.title, LONGEST_NAME), untrusted.clipped(result.text, LONGEST_TEXT)
+    figures = Figures(requests=result.requests, value=_finite(result.value), limit=_finite(result.limit), text=text)
+    fields = msgspec.structs.asdict(figures)
     is_waited_for = waits and result.outcome is Outcome.INCONCLUSIVE
     if was is None or (was.gate, was.outcome, was.waits) != (title, result.outcome, is_waited_for):
-        return State(gate=title, outcome=result.outcome, at=now, waits=is_waited_for, **_fields(figures))
+        return State(gate=title, outcome=result.outcome, at=now, waits=is_waited_for, **fields)
     if not verdicts.is_one(was):
-        return msgspec.structs.replace(was, **_fields(figures))
-    return msgspec.structs.replace(was, latest=UNSET if _fields(was) == _fields(figures) else figures)
-
-
-def _figures(result: Result) -> Figures:
-    return Figures(
-        requests=result.requests,
-        value=_finite(result.value),
-        limit=_finite(result.limit),
-        text=untrusted.clipped(result.text, LONGEST_TEXT),
-    )
+        return msgspec.structs.replace(was, **fields)
+    is_unchanged = fields.items() <= msgspec.structs.asdict(was).items()
+    return msgspec.structs.replace(was, latest=UNSET if is_unchanged else figures)
 
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _fields(figures: Figures) -> dict[str, Any]:
-    return {name: getattr(figures, name) for name in Figures.__struct_fields__}

@@ -141,7 +141,7 @@ def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]
         yield serve_status.not_serving(details) or "its applications do not run"
     if (unproxied := serve_status.unproxied(details)) is not None:
         yield unproxied
-    if view.endpoints == 0:
+    if not view.endpoints:
         yield "none of its pods is ready to be sent requests"
 
 
@@ -162,7 +162,7 @@ def _out_of_service(view: ClusterView) -> str | None:
         return "its RayCluster is being deleted"
     if not head_is_ready(view.cluster):
         return "its head pod is not ready"
-    return "none of its pods is ready to be sent requests" if view.endpoints == 0 else None
+    return "none of its pods is ready to be sent requests" if not view.endpoints else None
 
 
 def _passing(view: ClusterView) -> str | None:
@@ -233,9 +233,9 @@ def _running(deployment: Deployment, lost: frozenset[str]) -> int:
 def _lost_nodes(view: ClusterView) -> frozenset[str]:
     """Return the nodes with replicas but with pods that take no requests; none where addresses cannot be compared."""
     details = view.serve.details
-    if details is None or not (view.addresses and serve_status.nodes(details) & view.addresses):
+    if details is None or serve_status.nodes(details).isdisjoint(view.endpoints):
         return frozenset()
-    return serve_status.serving_nodes(details) - view.addresses - {view.cluster.status.head.pod_ip}
+    return serve_status.serving_nodes(details).difference(view.endpoints, [view.cluster.status.head.pod_ip])
 
 
 def _has_no_proxy(details: ServeDetails) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from common.api.meta import SKEW, ObjectMeta
 from common.upgrade import gate_record
@@ -75,21 +75,18 @@ def is_same(new: Record, held: Record) -> bool:
 
 def is_shown(new: Record, held: Record, *, now: datetime) -> bool:
     """Return whether users see what the gates come to, or see it soon enough with the next write."""
-    if isinstance(new.upgrade, UnsetType) or isinstance(held.upgrade, UnsetType):
+    if not (new.upgrade and held.upgrade and new.upgrade.gates):
         return True
-    current = new.upgrade.gates or None
-    is_due = current is not None and gates.is_due(held.upgrade.gates or None, current, now=now)
-    return not is_due
+    return not gates.is_due(held.upgrade.gates or None, new.upgrade.gates, now=now)
 
 
 def failed(record: Record) -> str | None:
     """Return the gate that is recorded to have failed."""
-    return None if isinstance(record.upgrade, UnsetType) else record.upgrade.failed or None
+    return (record.upgrade and record.upgrade.failed) or None
 
 
-def _lasting(record: Record) -> tuple[str, bool]:
-    held = record.upgrade
-    return ("", False) if isinstance(held, UnsetType) else (held.failed or "", bool(held.mirrored))
+def _lasting(record: Record) -> tuple[str | None, bool]:
+    return failed(record), bool(record.upgrade and record.upgrade.mirrored)
 
 
 def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime) -> Upgrade:

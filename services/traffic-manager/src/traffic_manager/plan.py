@@ -20,7 +20,6 @@ from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
-from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager import events, options, routing, side_routes
 from traffic_manager.actions import BACKENDS, MoveCapacity
@@ -31,6 +30,7 @@ from traffic_manager.migration.progression import Judgement, Progression
 from traffic_manager.migration.state import Direction, Migration, Side, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
+from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
 MIRRORS_ALL: Final = (
@@ -111,7 +111,7 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(note="a route is left, and there is no cluster for it")
     share = _whole(observed, traffic_record.share(observed.record, view.cluster.metadata, ALL), now=now)
     return Plan(
-        actions=(*_backends(observed), *routing.writes(observed, {view.name: share}, (view,), now=now)),
+        actions=(*_backends(observed), *routing.writes(observed, [(view, share)], now=now)),
         requeue_at=None if pair is None else now + WATCHED,
         note="the route of an earlier strategy follows the cluster that serves",
     )
@@ -137,7 +137,7 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     routed = _others_writes(observed, view, share, now=now)
     if routed is None:
         share = _whole(observed, share, now=now)
-        routed = routing.writes(observed, {view.name: share}, (view,), now=now)
+        routed = routing.writes(observed, [(view, share)], now=now)
     moved: tuple[Action, ...] = ()
     if not routed and not sent and share.capacity != WHOLE:
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(share, capacity=WHOLE)}
@@ -179,27 +179,18 @@ def _others_writes(observed: Observed, view: ClusterView, share: Share, *, now: 
         return None
     if not observed.gone or not others:
         return ()
-    held = {each.name: traffic_record.share(observed.record, each.cluster.metadata, NEW) for each in others}
-    best = max(others, key=lambda each: held[each.name].weight)
-    shares = {best.name: _whole(observed, held[best.name], now=now)}
-    return routing.writes(observed, shares, (best,), now=now)
+    held = [(each, traffic_record.share(observed.record, each.cluster.metadata, NEW)) for each in others]
+    best, most = max(held, key=lambda part: part[1].weight)
+    return routing.writes(observed, [(best, _whole(observed, most, now=now))], now=now)
 
 
 class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """Both clusters of an upgrade as a step is decided from them."""
 
-    views: tuple[ClusterView, ClusterView]
+    parts: tuple[Part, Part]
     """The active one and the pending one."""
-    shares: dict[str, Share]
     migration: Migration
-    policy: Policy
-    progression: Progression | None = None
-    """What an UpgradePolicy makes of it."""
-
-    @property
-    def judged(self) -> Judgement | None:
-        """Return what is recorded of the gates with the next write."""
-        return None if self.progression is None else self.progression.judged
+    progression: Progression
 
 
 def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> _Upgrade:
@@ -214,19 +205,16 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
     old = traffic_record.share(record, active.cluster.metadata, rest)
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
-    shares = {active.name: old, pending.name: new}
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity(views, sides, direction)
     if observed.policy is not None and observed.policy.steps:
         sides = health.trusted(active, sides[0]), sides[1]
-    policy = options.policy(observed, controls, direction)
-    progression: Progression | None = None
+    progression = Progression(policy=options.policy(observed, controls, direction))
     if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:
-        progression = progressions.of(observed, observed.policy, policy, sides[1], controls, now=now)
-        policy = progression.policy
-    if progression is not None and progression.leaves:
+        progression = progressions.of(observed, observed.policy, progression.policy, sides[1], controls, now=now)
+    if progression.judged is not None and progression.leaves:
         why = f"the gate {progression.judged.failed}"
         refused = msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True)
         sides = sides[0], refused
@@ -234,49 +222,43 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         direction=direction,
         active=sides[0],
         pending=sides[1],
-        pause=options.pause(observed, controls) or (None if progression is None else progression.hold),
+        pause=options.pause(observed, controls) or progression.hold,
         gateway_problem=message_of(routing.gateway_problem(observed)),
         route_problem=message_of(routing.problem(observed)),
         lag=message_of(lag),
         changed_at=record.changed_at,
-        is_mirrored=traffic_record.numbers(shares).items() <= mirror.items(),
+        is_mirrored=traffic_record.numbers({active.name: old, pending.name: new}).items() <= mirror.items(),
     )
-    return _Upgrade(views=views, shares=shares, migration=migration, policy=policy, progression=progression)
+    return _Upgrade(parts=((active, old), (pending, new)), migration=migration, progression=progression)
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
     """Return what takes traffic away from a cluster of an upgrade that is observed not to carry it, and nothing else."""
     if observed.pair is None or not observed.is_incremental:
         return ()
-    return _upgrading(observed, observed.pair, now=now, sheds_only=True).actions
+    found = _upgrade(observed, observed.pair, now=now)
+    split = weights.shed(found.migration)
+    return () if split is None else _shifted(observed, found, split, is_shed=True, now=now)
 
 
-def _upgrading(
-    observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime, sheds_only: bool = False
-) -> Plan[Action]:
+def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> Plan[Action]:
     found = _upgrade(observed, views, now=now)
-    m, policy, (active, pending) = found.migration, found.policy, views
+    m, policy, judged = found.migration, found.progression.policy, found.progression.judged
     is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
-    is_decided = observed.is_spec_observed and not sheds_only
-    next_step = step.decide(m, policy, now=now) if is_decided else step.guard(m, policy) or step.HOLD
+    next_step = step.decide(m, policy, now=now) if observed.is_spec_observed else step.guard(m, policy) or step.HOLD
     actions: tuple[Action, ...] = ()
-    if (split := next_step.weights) is not None:
-        actions = routing.writes(
-            observed, _reweighed(found, next_step, split, now=now), views, now=now, judged=found.judged
-        )
-        if actions:
-            shifted = EmitEvent(event=events.traffic_shifted(active.name, pending.name, split))
-            actions = (*side_routes.mirror(observed, 0), *actions, shifted)
-    elif (split := next_step.capacities) is not None and not sheds_only:
-        actions = _resized(observed, found, split, now=now)
-    if sheds_only or (next_step.is_shed and actions):  # nothing that may take its time comes before
+    if next_step.weights is not None:
+        actions = _shifted(observed, found, next_step.weights, is_shed=next_step.is_shed, now=now)
+    elif next_step.capacities is not None:
+        actions = _resized(observed, found, next_step.capacities, now=now)
+    if next_step.is_shed and actions:  # nothing that may take its time comes before
         return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.stranded(m)
     stranded = () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
-    routed = routing.writes(observed, found.shares, views, now=now, judged=found.judged)
-    is_frozen = not is_forward or not observed.is_spec_observed
-    parts = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
-    sent = _submissions(observed, parts, now=now)
+    routed = routing.writes(observed, found.parts, now=now, judged=judged)
+    is_frozen, (active, pending) = not is_forward or not observed.is_spec_observed, views
+    configs = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
+    sent = _submissions(observed, configs, now=now)
     beside = _side_routes(observed, found)
     if routed or sent:
         note = "the route and the Serve configs come first"
@@ -285,32 +267,32 @@ def _upgrading(
         note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
         actions = (EmitEvent(event=warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)),)
     if not actions:
-        actions = routing.writes(observed, found.shares, views, now=now, judged=found.judged, shows_gates=True)
+        actions = routing.writes(observed, found.parts, now=now, judged=judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
     return Plan(actions=(*stranded, *actions, *beside), requeue_at=requeue_at, note=next_step.note)
 
 
-def _reweighed(found: _Upgrade, next_step: step.Step, split: Split, *, now: datetime) -> dict[str, Share]:
-    """Return the shares of both clusters after a step that moves weights."""
-    is_followed, is_shed = found.migration.lag is None, next_step.is_shed
-    return {
-        view.name: traffic_record.weighed(
-            found.shares[view.name], weight, now=now, is_followed=is_followed, is_shed=is_shed
-        )
-        for view, weight in zip(found.views, (split.active, split.pending), strict=True)
-    }
+def _shifted(observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool, now: datetime) -> tuple[Action, ...]:
+    """Return the writes of a step that moves weights."""
+    is_followed = found.migration.lag is None
+    parts = [
+        (view, traffic_record.weighed(share, weight, now=now, is_followed=is_followed, is_shed=is_shed))
+        for (view, share), weight in zip(found.parts, (split.active, split.pending), strict=True)
+    ]
+    routed = routing.writes(observed, parts, now=now, judged=found.progression.judged)
+    shifted = EmitEvent(event=events.traffic_shifted(observed.active_name, observed.pending_name, split))
+    return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
 
 
 def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
     """Return the writes of the routes for previews and mirrored requests."""
     pending, progression, policy = found.migration.pending, found.progression, observed.policy
-    is_shown = progression is not None and not progression.leaves and pending.ready > 0
+    is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     preview = side_routes.preview(observed, policy.preview if policy is not None and is_shown else None)
     if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
         unsupported = EmitEvent(event=warning(EventReason.MIRROR_UNSUPPORTED, "Upgrade", MIRRORS_ALL))
         return (*preview, *side_routes.mirror(observed, 0), unsupported)
-    proven = pending.proven if progression is not None and progression.mirrors else 0
-    return (*preview, *side_routes.mirror(observed, proven))
+    return (*preview, *side_routes.mirror(observed, pending.proven if progression.mirrors else 0))
 
 
 def _in_parity(
@@ -321,11 +303,9 @@ def _in_parity(
     whole = None if active.memory.whole is None else active.memory.whole.replicas
     if active.serve.details is not None and pending.serve.details is not None:
         if direction is Direction.FORWARD:
-            limit, why = parity.limit(active.serve.details, old.weight, pending.serve.details, whole)
-            new = _bounded(new, limit, why)
+            new = _bounded(new, *parity.limit(active.serve.details, old.weight, pending.serve.details, whole))
         else:
-            limit, why = parity.limit(pending.serve.details, new.weight, active.serve.details, whole)
-            old = _bounded(old, limit, why)
+            old = _bounded(old, *parity.limit(pending.serve.details, new.weight, active.serve.details, whole))
     return _taking_over(active, old, pending, whole), _taking_over(pending, new, active, whole)
 
 
@@ -360,11 +340,10 @@ def _next_poll(
 
 def _resized(observed: Observed, found: _Upgrade, split: Split, *, now: datetime) -> tuple[Action, ...]:
     """Return the writes of a step that moves capacities."""
-    (active, pending), shares = found.views, found.shares
-    wanted = [(pending, split.pending), (active, split.active)]
-    changed = [(view, capacity) for view, capacity in wanted if capacity != shares[view.name].capacity]
-    clusters = {view.name: msgspec.structs.replace(shares[view.name], capacity=each) for view, each in wanted[::-1]}
-    return _moved(observed, changed, clusters, now=now, judged=found.judged)
+    wanted = [*zip(found.parts, (split.active, split.pending), strict=True)]
+    changed = [(view, capacity) for (view, share), capacity in wanted[::-1] if capacity != share.capacity]
+    clusters = {view.name: msgspec.structs.replace(share, capacity=capacity) for (view, share), capacity in wanted}
+    return _moved(observed, changed, clusters, now=now, judged=found.progression.judged)
 
 
 def _moved(

@@ -9,7 +9,7 @@ requests fail until they are there again. They are written again, with an Event 
 their own must not write as fast as they can.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -40,6 +40,8 @@ CALM: Final = timedelta(minutes=1)
 AT_ONCE: Final = 3
 """Replacements in a row that are answered at once."""
 LONGEST: Final = timedelta(seconds=4)
+Part = tuple[ClusterView, Share]
+"""A cluster and what it gets."""
 
 
 def gateway_writes(observed: Observed) -> tuple[Action, ...]:
@@ -61,8 +63,7 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
 
 def writes(
     observed: Observed,
-    shares: Mapping[str, Share],
-    views: Sequence[ClusterView],
+    parts: Sequence[Part],
     *,
     now: datetime,
     judged: Judgement | None = None,
@@ -72,8 +73,9 @@ def writes(
 
     The results of gates go along. `shows_gates` is whether those that users are to see are worth a write of their own.
     """
-    record = _noted(observed, traffic_record.of(observed, shares, now=now, judged=judged), now=now)
-    backends = [gateway_api.backend(view.cluster, shares[view.name].weight) for view in views]
+    clusters = {view.name: share for view, share in parts}
+    record = _noted(observed, traffic_record.of(observed, clusters, now=now, judged=judged), now=now)
+    backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
 
     def is_current(held: Record) -> bool:
         is_shown = not shows_gates or traffic_record.is_shown(record, held, now=now)
@@ -86,7 +88,7 @@ def writes(
         carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, service.metadata, backends, record))
     reports = () if carried is None else (*_warnings(observed), *verdicts(observed, judged))
     former = _former_route_writes(observed, backends, record, is_current=is_current)
-    found = (carried, *reports, *former, _grpc(observed, shares, views))
+    found = (carried, *reports, *former, _grpc(observed, parts))
     return tuple(each for each in found if each is not None)
 
 
@@ -237,13 +239,11 @@ def _former_route_writes(
             yield _correction(observed, have, backends, record, is_current=is_current)
 
 
-def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> Action | None:
+def _grpc(observed: Observed, parts: Sequence[Part]) -> Action | None:
     """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
-    offered = [(view, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
-    backends = [
-        gateway_api.backend(view.cluster, shares[view.name].weight, at) for view, at in offered if at is not None
-    ]
+    offered = [(view.cluster, share.weight, service_ports.of_grpc(view.cluster.raw_spec)) for view, share in parts]
+    backends = [gateway_api.backend(cluster, weight, port) for cluster, weight, port in offered if port is not None]
     if have is None:
         return _created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)) if is_wanted else None
     if not is_ours(observed, have):

@@ -50,7 +50,8 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     hold: str | None = None
     """Why the way forward is closed."""
-    judged: Judgement = Judgement()
+    judged: Judgement | None = None
+    """What is recorded of the gates with the next write; None where no UpgradePolicy bears on it."""
     leaves: bool = False
     """Whether all traffic leaves the pending cluster."""
     mirrors: bool = False

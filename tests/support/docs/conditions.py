@@ -193,7 +193,9 @@ _EVENTS: Final[dict[str, Iterable[str]]] = {
     "service-reconciler, about a RayService": dict.fromkeys(
         (*_OF_SERVICES, *_OF_SUBMITS, NOT_RECORDED, *of_services.EventReason)
     ),
-    "traffic-manager, about a RayService": dict.fromkeys((*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.EventReason)),
+    "traffic-manager, about a RayService": dict.fromkeys(
+        (*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.CAPACITY_SENT.reasons, *of_traffic.EventReason)
+    ),
     "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }
 _FAMILY: Final = re.compile(r"(FailedTo)?(Create|Update|Delete)d?([A-Z]\w*)")

@@ -6,7 +6,6 @@ made for it: below a RayService that was deleted, with the deletion not yet on t
 whatever is made.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -32,8 +31,7 @@ from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_types import AnyGate, Gate
-from common.upgrade.gates import Result
+from common.upgrade.gate_types import Gate
 from common.upgrade.inquiries import Inquiries
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import UpgradePolicy
@@ -106,10 +104,6 @@ class Observer:
         self._absent_since.pop((service.uid, kind), None)
         self._fetched.discard(Key(service.namespace, service.name))
 
-    def _is_absent(self, service: ObjectMeta, kind: str) -> bool:
-        since = self._absent_since.get((service.uid, kind))
-        return since is not None and self._clock.monotonic() - since < ABSENT
-
     async def observe_directly(self, key: Key, now: datetime) -> Observed | None:
         """Read an upgrade from the API server, whatever the cache holds; None where no upgrade is on. Without the bus nothing else changes the cache."""
         known = self._cache.get(RayService, key.namespace, key.name)
@@ -158,12 +152,12 @@ class Observer:
         found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
         clusters = frozenset(each.name for each in found if owner.other(each, meta) is None)
         places = weighted_route.parents_of(service, route) if is_incremental or is_users else ()
-        is_moving = pending is not None
+        asked_at = {each: self._absent_since.get((meta.uid, each), float("-inf")) for each in OPTIONAL_KINDS}
         observed = Observed(
             service=service,
             active=active,
             pending=pending,
-            gateways=await gateways.read(self._lookup, self._cache, meta, places, is_moving=is_moving),
+            gateways=await gateways.read(self._lookup, self._cache, meta, places, is_moving=pending is not None),
             route=route,
             our_route=self._cache.get(HttpRoute, *own) if is_users else route,
             users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
@@ -172,19 +166,16 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             preview_route=self._cache.get(HttpRoute, key.namespace, names.preview_route(key.name)),
             mirror_route=self._cache.get(HttpRoute, key.namespace, names.mirror_route(key.name)),
-            unknown_kinds=frozenset(each for each in OPTIONAL_KINDS if self._is_absent(meta, each)),
+            unknown_kinds=frozenset(each for each, at in asked_at.items() if self._clock.monotonic() - at < ABSENT),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
-        record, held = observed.record, {each.name for each in views}
-        others = {
-            name: self._cache.get(RayCluster, key.namespace, name) for name in record.clusters if name not in held
-        }
+        named = [name for name in observed.record.clusters if name not in {each.name for each in views}]
+        others = {name: self._cache.get(RayCluster, key.namespace, name) for name in named}
         own = [each for each in others.values() if each is not None and owner.may_control(meta, each.metadata)]
-        observed = await self._with_policy(observed, record)
         return msgspec.structs.replace(
-            observed,
-            active=self._remembered(active, record, now=now),
-            pending=self._remembered(pending, record, now=now),
+            await self._with_policy(observed),
+            active=self._remembered(active, observed.record, now=now),
+            pending=self._remembered(pending, observed.record, now=now),
             others=tuple(ClusterView(cluster=each) for each in own),
             gone=frozenset(others).difference(each.metadata.name for each in own),
         )
@@ -212,19 +203,14 @@ class Observer:
     async def _with_own_clusters(self, service: RayService) -> RayService:
         """Return a RayService without the roles of clusters that it may not control; service-reconciler corrects the status."""
         meta, status = service.metadata, service.status
-        is_own: list[bool] = []
-        for role in (status.active_service_status, status.pending_service_status):
-            place = (meta.namespace, role.ray_cluster_name)
-            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, place) if role.ray_cluster_name else None
-            is_own.append(cluster is None or owner.may_control(meta, cluster.metadata))
-        if all(is_own):
-            return service
-        status = msgspec.structs.replace(
-            status,
-            active_service_status=status.active_service_status if is_own[0] else ClusterServiceStatus(),
-            pending_service_status=status.pending_service_status if is_own[1] else ClusterServiceStatus(),
-        )
-        return msgspec.structs.replace(service, status=status)
+        foreign: dict[str, ClusterServiceStatus] = {}
+        for field in ("active_service_status", "pending_service_status"):
+            name = getattr(status, field).ray_cluster_name
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
+            if cluster is not None and not owner.may_control(meta, cluster.metadata):
+                foreign[field] = ClusterServiceStatus()
+        status = msgspec.structs.replace(status, **foreign)
+        return msgspec.structs.replace(service, status=status) if foreign else service
 
     async def _views(self, service: RayService, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
         """Return the active and the pending cluster, each without an answer that the other one gave."""
@@ -248,12 +234,12 @@ class Observer:
             endpoints=service_ports.pods(slices),
         )
 
-    async def _with_policy(self, observed: Observed, record: Record) -> Observed:
+    async def _with_policy(self, observed: Observed) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
         if observed.pair is None:
             return observed
         active, pending = observed.pair
-        meta, share = pending.cluster.metadata, record.clusters.get(pending.name)
+        meta, share = pending.cluster.metadata, observed.record.clusters.get(pending.name)
         policy = upgrade_policy.of_upgrade(active.cluster, pending.cluster)
         if policy is None or share is None:
             return msgspec.structs.replace(observed, policy=policy)
@@ -267,34 +253,12 @@ class Observer:
             is_whole = share.weight == WHOLE
             window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
         observed = msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
-        return msgspec.structs.replace(observed, answers=await self._answers(observed, policy, share))
-
-    async def _answers(self, observed: Observed, policy: UpgradePolicy, share: Share) -> Mapping[AnyGate, Result]:
-        """Return what the gates came to that ask a server; before the first traffic they ask once the pending cluster can serve."""
-        pair, weight, held = observed.pair, share.weight, observed.upgrade
-        asked = gate_types.asking(policy.gates, is_before=weight == 0)
-        if (
-            not asked
-            or pair is None
-            or not observed.is_deciding
-            or not upgrade_policy.is_stop(policy, weight, None if held is None else held.aim or None)
-        ):
-            return {}
-        active, pending = pair
-        is_ready = weight > 0 or health.ready_capacity(pending, share.capacity) > 0
-        is_warm = weight > 0 or policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
-        if not (is_ready and is_warm):
-            return {}
-        step = webhook.step_of(
-            observed.service,
-            policy,
-            active.cluster,
-            pending.cluster,
-            strategy=Strategy.STEPS,
-            weight=weight,
-            since=share.moved_at,
-        )
-        return await self._inquiries.of(step, asked)
+        asked = gate_types.asking(policy.gates, is_before=share.weight == 0)
+        if not asked or not _may_ask(observed, pending, policy, share):
+            return observed
+        clusters, weight, since = (active.cluster, pending.cluster), share.weight, share.moved_at
+        at = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.STEPS, weight=weight, since=since)
+        return msgspec.structs.replace(observed, answers=await self._inquiries.of(at, asked))
 
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
@@ -315,16 +279,24 @@ class Observer:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
         memory = self._memories.get(uid, Memory())
-        view = msgspec.structs.replace(view, memory=memory)
-        if health.is_healthy(view):
-            baseline = health.baseline(view, 0 if share is None else share.weight)
-            whole = baseline if share is not None and share.weight == WHOLE else memory.whole
+        baseline = health.baseline(msgspec.structs.replace(view, memory=memory), 0 if share is None else share.weight)
+        if baseline is not None:
+            whole = baseline.replicas if baseline.weight == WHOLE else memory.whole
             memory = Memory(healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole)
         else:
             unhealthy_since = _since(memory.unhealthy_since, now=now)
             memory = msgspec.structs.replace(memory, unhealthy_since=unhealthy_since, healthy_since=None)
         self._memories[uid] = memory
         return msgspec.structs.replace(view, memory=memory)
+
+
+def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: Share) -> bool:
+    """Return whether gates ask a server now: at a stop, and before the first traffic once the pending cluster can serve."""
+    aim = None if observed.upgrade is None else observed.upgrade.aim or None
+    if not observed.is_deciding or not upgrade_policy.is_stop(policy, share.weight, aim):
+        return False
+    is_warm = policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
+    return share.weight > 0 or (is_warm and health.ready_capacity(pending, share.capacity) > 0)
 
 
 def _nodes(view: ClusterView, name: str, default: int) -> dict[str, Target]:

@@ -35,8 +35,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     healthy_since: datetime | None = None
     baseline: Baseline | None = None
     """The replicas when all was well last."""
-    whole: Baseline | None = None
-    """The replicas when the cluster carried all of the traffic last."""
+    whole: Mapping[str, int] | None = None
+    """The replicas of each deployment when the cluster carried all of the traffic last."""
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):

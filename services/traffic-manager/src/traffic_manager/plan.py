@@ -300,7 +300,7 @@ def _in_parity(
 ) -> tuple[Side, Side]:
     """Return both sides; the proven capacity of the scale-up side is no more than its autoscaled replicas carry."""
     (active, pending), (old, new) = views, sides
-    whole = None if active.memory.whole is None else active.memory.whole.replicas
+    whole = active.memory.whole
     if active.serve.details is not None and pending.serve.details is not None:
         if direction is Direction.FORWARD:
             new = _bounded(new, *parity.limit(active.serve.details, old.weight, pending.serve.details, whole))
@@ -327,15 +327,14 @@ def _next_poll(
     m: Migration, views: tuple[ClusterView, ClusterView], due: datetime | None, *, now: datetime
 ) -> datetime:
     """Return when to observe again what sends no message, and when time alone allows or demands a change."""
-    changed = (m.changed_at,) if m.changed_at is not None else ()
-    poll = poll_interval.interval(now - max(*(poll_interval.last_changed_at(each) for each in views), *changed))
+    changed = (m.changed_at, *map(poll_interval.last_changed_at, views))
+    poll = poll_interval.interval(now - max(each for each in changed if each is not None))
     is_shared = m.active.weight > 0 and m.pending.weight > 0
     is_uncertain = m.active.excess or m.pending.excess or any(each.serve.failures for each in views)
-    moments = [now + (poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll)]
+    soon = now + (poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll)
     sick_since = (each.memory.unhealthy_since for each in views)
-    moments += [each + health.GRACE for each in sick_since if each is not None]
-    moments += [due] if due is not None else []
-    return min(each for each in moments if each > now)
+    moments = (soon, due, *(each + health.GRACE for each in sick_since if each is not None))
+    return min(each for each in moments if each is not None and each > now)
 
 
 def _resized(observed: Observed, found: _Upgrade, split: Split, *, now: datetime) -> tuple[Action, ...]:
@@ -365,13 +364,13 @@ def _moved(
         return ()
     submits: list[Submit] = []
     for view, capacity in changed:
-        meta = view.cluster.metadata
+        meta, report = view.cluster.metadata, events.CAPACITY_SENT.of(view.cluster.metadata.namespaced_name)
         shrinks = capacity < traffic_record.share(observed.record, meta, ALL).capacity
         if shrinks and (view.given is None or not health.is_alive(view)):
             continue
         if view.given is None or not head_is_ready(view.cluster):
             return ()
-        submits.append(submit.sending(view, observed.service, view.given, capacity, events.capacity_sent(meta)))
+        submits.append(submit.sending(view, observed.service, view.given, capacity, report))
     record = traffic_record.of(observed, clusters, now=now, judged=judged)
     moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
     return (moved, *routing.verdicts(observed, judged))

@@ -11,6 +11,7 @@ their own must not write as fast as they can.
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEve
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
-from traffic_manager import actions, events, options
+from traffic_manager import actions, options
 from traffic_manager.events import EventReason
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
@@ -76,11 +77,7 @@ def writes(
     clusters = {view.name: share for view, share in parts}
     record = _noted(observed, traffic_record.of(observed, clusters, now=now, judged=judged), now=now)
     backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
-
-    def is_current(held: Record) -> bool:
-        is_shown = not shows_gates or traffic_record.is_shown(record, held, now=now)
-        return traffic_record.is_same(record, held) and is_shown
-
+    is_current = partial(traffic_record.is_current, record, shows_gates=shows_gates, now=now)
     have, service, carried = observed.route, observed.service, None
     if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
         carried = _correction(observed, have, backends, record, is_current=is_current)
@@ -289,8 +286,12 @@ def _release(observed: Observed, have: HttpRoute) -> Patch:
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
-    report = events.created(resource.kind, f"{body['metadata']['namespace']}/{body['metadata']['name']}")
-    return Create(resource=resource, body=body, events=report, chain=chain)
+    what = f"{resource.kind} for RayService {body['metadata']['namespace']}/{body['metadata']['name']}"
+    failed = (
+        f"Failed to create {'' if resource is GATEWAY else 'the '}{what}: "  # KubeRay has the article in one of them
+    )
+    report = Report("Create", resource.kind, what, failed=failed)
+    return Create(resource=resource, body=body, events=report.of(), chain=chain)
 
 
 def _patched(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:

@@ -17,7 +17,6 @@ from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import LATE, Direction, Migration, Side, Split, is_hurried, is_late
 
-NO_TIME: Final = timedelta(0)
 PAUSE: Final = timedelta(seconds=1)
 """Between two visible changes, so that a client that polls once a second sees each of them; less where steps follow quickly."""
 LAST: Final = timedelta(seconds=0.4)
@@ -112,13 +111,14 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     room = min(WHOLE, WHOLE + policy.surge - active.capacity)
     shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
     baked_at = (pending.moved_at or now) + policy.bake if pending.weight == WHOLE else None
-    is_baking = policy.bake > NO_TIME and pending.capacity == WHOLE and (baked_at is None or now < baked_at)
+    is_baking = policy.bake > timedelta(0) and pending.capacity == WHOLE and (baked_at is None or now < baked_at)
+    until = "the traffic has moved" if baked_at is None else f"{baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
     is_weak = pending.proven < policy.needed(pending.weight) if shrinks else pending.reported != pending.capacity
     lack = "does not carry its traffic" if shrinks else "is not there yet"
     reasons = (
         ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
         (m.pause is not None, m.pause),
-        (is_baking, f"the active cluster keeps its capacity {_until(baked_at)}"),
+        (is_baking, f"the active cluster keeps its capacity until {until}"),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
         (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
@@ -157,12 +157,6 @@ def _back_at_once(m: Migration) -> Split:
     return _split(m, "pending is not needed any more", pending=0)
 
 
-def _until(baked_at: datetime | None) -> str:
-    return (
-        "until the traffic has moved" if baked_at is None else f"until {baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
-    )
-
-
 def _lacks_room(growing: Side, policy: Policy) -> bool:
     """Return whether a cluster gets no room for what it may have, where the other one may make some."""
     return policy.unavailable > 0 and growing.weight < growing.capacity and growing.proven <= growing.weight
@@ -185,5 +179,5 @@ def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
 
 def _split(m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int) -> Split:
     """Return the capacities as they are, but for those that change."""
-    held = {"active": m.active.capacity, "pending": m.pending.capacity, **changed}
-    return Split(active=held["active"], pending=held["pending"], note=note, requeue_at=requeue_at)
+    capacities = {"active": m.active.capacity, "pending": m.pending.capacity, **changed}
+    return Split(note=note, requeue_at=requeue_at, **capacities)

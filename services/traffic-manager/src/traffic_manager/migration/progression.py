@@ -76,8 +76,7 @@ def of(
     following = upgrade_policy.next_weight(found, weight, aim) if found.steps else None
     judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored, aim=following)
     if following is not None:
-        is_held = step is not None and (not is_between or pending.was_shed)
-        interval = step.hold if step is not None and is_held else timedelta(0)
+        interval = step.hold if step is not None and (not is_between or pending.was_shed) else timedelta(0)
         policy = msgspec.structs.replace(policy, step=following - weight, interval=interval)
     is_before = weight == 0 and pending.proven > 0
     warm_up = observed.warm_up.lacking if is_before and observed.warm_up is not None else None

@@ -82,12 +82,6 @@ def is_alive(view: ClusterView) -> bool:
     return details is None or not any(each.status in _FAILED for each in details.applications.values())
 
 
-def is_healthy(view: ClusterView) -> bool:
-    """Return whether a cluster has no observed problem, and its Serve has answered."""
-    is_well = view.serve.details is not None and _fatal(view) is None and _passing(view) is None
-    return is_well and _partial(view) == HEALTHY
-
-
 def is_silent(view: ClusterView) -> bool:
     """Return whether a cluster's only problem is a silent dashboard: its pods take requests, so it may still serve."""
     return view.serve.details is None and _out_of_service(view) is None
@@ -116,9 +110,9 @@ def ready_capacity(view: ClusterView, capacity: int) -> int:
 
 
 def baseline(view: ClusterView, weight: int) -> Baseline | None:
-    """Return how many replicas carry a weight now; None when Serve did not answer."""
+    """Return how many replicas carry a weight now; None where a cluster has an observed problem, or its Serve did not answer."""
     details = view.serve.details
-    if details is None:
+    if details is None or _fatal(view) is not None or _passing(view) is not None or _partial(view) != HEALTHY:
         return None
     return Baseline(weight=weight, replicas={each.name: each.running for each in _parts(view, details)})
 

@@ -68,14 +68,14 @@ def of(observed: Observed, clusters: Mapping[str, Share], *, now: datetime, judg
     return Record(clusters=dict(clusters), changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
 
 
-def is_same(new: Record, held: Record) -> bool:
-    """Return whether nothing has changed that decisions depend on."""
-    return new.clusters == held.clusters and _lasting(new) == _lasting(held)
+def is_current(new: Record, held: Record, *, shows_gates: bool, now: datetime) -> bool:
+    """Return whether nothing has changed that decisions depend on.
 
-
-def is_shown(new: Record, held: Record, *, now: datetime) -> bool:
-    """Return whether users see what the gates come to, or see it soon enough with the next write."""
-    if not (new.upgrade and held.upgrade and new.upgrade.gates):
+    With `shows_gates`, also whether users see what the gates come to, or see it soon enough with the next write.
+    """
+    if (new.clusters, _lasting(new)) != (held.clusters, _lasting(held)):
+        return False
+    if not (shows_gates and new.upgrade and held.upgrade and new.upgrade.gates):
         return True
     return not gates.is_due(held.upgrade.gates or None, new.upgrade.gates, now=now)
 
@@ -101,7 +101,7 @@ def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgeme
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
         held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
-    held = _gated(_aimed(held, was, share, judged), was, share, judged, now=now)
+    held = _judged(held, was, share, judged, now=now)
     return msgspec.structs.replace(
         held,
         most=max(held.most, total),
@@ -112,20 +112,17 @@ def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgeme
     )
 
 
-def _aimed(held: Upgrade, was: Share | None, share: Share | None, judged: Judgement | None) -> Upgrade:
-    """Return the statistics with the step that a move to the new cluster is for."""
-    before = 0 if was is None else was.weight
-    if judged is None or share is None or share.weight <= before:
-        return held
-    return msgspec.structs.replace(held, aim=share.weight if judged.aim is None else judged.aim)
-
-
-def _gated(
+def _judged(
     held: Upgrade, was: Share | None, share: Share | None, judged: Judgement | None, *, now: datetime
 ) -> Upgrade:
-    """Return the statistics with the results of the gates at the weight that was; if it is over, they follow those of earlier ones."""
+    """Return the statistics with the step that a move to the new cluster is for, and with the results of the gates at the weight that was.
+
+    If that weight is over, they follow those of earlier ones.
+    """
     current = held.gates or None
     weight, since = (0, None) if was is None else (was.weight, was.moved_at)
+    if judged is not None and share is not None and share.weight > weight:
+        held = msgspec.structs.replace(held, aim=share.weight if judged.aim is None else judged.aim)
     if judged is not None and judged.results:
         waits = judged.lacking is not None
         current = gates.updated(current, judged.results, weight, since or held.began_at, waits=waits, now=now)

@@ -119,11 +119,12 @@ class Observer:
                 backend = names.serve_service(role.ray_cluster_name)
                 selector = f"{labels.SERVICE_NAME}={backend}"
                 body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
-                found = msgspec.json.decode(body, type=Items[EndpointSlice]).items
-                held = {each.metadata.name for each in found}
+                found = {
+                    each.metadata.name: each for each in msgspec.json.decode(body, type=Items[EndpointSlice]).items
+                }
                 known = self._cache.list(EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend})
-                self._cache.forget(each for each in known if each.metadata.name not in held)
-                for each in found:
+                self._cache.forget(each for each in known if each.metadata.name not in found)
+                for each in found.values():
                     self._cache.put(each)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
         return await self.observe(key, now=now)
@@ -139,9 +140,8 @@ class Observer:
         service = await self._service(key)
         if service is None or service.manager != labels.MANAGED_BY_US:
             return None
-        service = await self._with_own_clusters(service)
+        service, active, pending = await self._with_views(service, now=now)
         meta = service.metadata
-        active, pending = await self._views(service, now=now)
         views = [each for each in (active, pending) if each is not None]
         await read_ahead(service.serve_config, *(each.given for each in views))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
@@ -200,38 +200,33 @@ class Observer:
         self._fetched.add(key)
         return service
 
-    async def _with_own_clusters(self, service: RayService) -> RayService:
-        """Return a RayService without the roles of clusters that it may not control; service-reconciler corrects the status."""
-        meta, status = service.metadata, service.status
-        foreign: dict[str, ClusterServiceStatus] = {}
-        for field in ("active_service_status", "pending_service_status"):
-            name = getattr(status, field).ray_cluster_name
-            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
-            if cluster is not None and not owner.may_control(meta, cluster.metadata):
-                foreign[field] = ClusterServiceStatus()
-        status = msgspec.structs.replace(status, **foreign)
-        return msgspec.structs.replace(service, status=status) if foreign else service
+    async def _with_views(
+        self, service: RayService, *, now: datetime
+    ) -> tuple[RayService, ClusterView | None, ClusterView | None]:
+        """Return a RayService with its active and its pending cluster, each without an answer that the other one gave.
 
-    async def _views(self, service: RayService, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
-        """Return the active and the pending cluster, each without an answer that the other one gave."""
-        namespace, status = service.metadata.namespace, service.status
-        active, pending = [
-            await self._view((namespace, each.ray_cluster_name)) if each.ray_cluster_name else None
-            for each in (status.active_service_status, status.pending_service_status)
-        ]
+        The role of a cluster that it may not control is empty; service-reconciler corrects the status.
+        """
+        meta, status, views = service.metadata, service.status, list[ClusterView | None]()
+        for role in ("active_service_status", "pending_service_status"):
+            view = await self._view(meta.namespace, getattr(status, role).ray_cluster_name)
+            if view is not None and not owner.may_control(meta, view.cluster.metadata):
+                view, status = None, msgspec.structs.replace(status, **{role: ClusterServiceStatus()})
+            views.append(view)
+        if status is not service.status:
+            service = msgspec.structs.replace(service, status=status)
         max_age = FRESH if status.pending_service_status.ray_cluster_name else STEADY
-        return await self._serve.poll_pair(active, pending, max_ages=(max_age, max_age), now=now)
+        return service, *await self._serve.poll_pair(*views, max_ages=(max_age, max_age), now=now)
 
-    async def _view(self, place: tuple[str, str]) -> ClusterView | None:
-        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, place)
+    async def _view(self, namespace: str, name: str) -> ClusterView | None:
+        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name)) if name else None
         if cluster is None:
             return None
-        namespace, backend = place[0], names.serve_service(cluster.metadata.name)
-        slices = self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
+        backend = names.serve_service(name)
         return ClusterView(
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
-            endpoints=service_ports.pods(slices),
+            endpoints=service_ports.pods(self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})),
         )
 
     async def _with_policy(self, observed: Observed) -> Observed:

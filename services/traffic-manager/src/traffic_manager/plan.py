@@ -209,8 +209,10 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity(views, sides, direction)
-    if observed.policy is not None and observed.policy.steps:
-        sides = health.trusted(active, sides[0]), sides[1]
+    if observed.policy is not None and observed.policy.steps and health.is_silent(active):
+        # its proxies are ready, and the new one has not shown yet that it may have more than its step; the way back needs no dashboard
+        trusted = msgspec.structs.replace(sides[0], sustainable=WHOLE, unhealthy_reason="", ready=sides[0].capacity)
+        sides = trusted, sides[1]
     progression = Progression(policy=options.policy(observed, controls, direction))
     if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:
         progression = progressions.of(observed, observed.policy, progression.policy, sides[1], controls, now=now)
@@ -286,9 +288,9 @@ def _shifted(observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool
 
 def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
     """Return the writes of the routes for previews and mirrored requests."""
-    pending, progression, policy = found.migration.pending, found.progression, observed.policy
+    pending, progression = found.migration.pending, found.progression
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
-    preview = side_routes.preview(observed, policy.preview if policy is not None and is_shown else None)
+    preview = side_routes.preview(observed, observed.policy if is_shown else None)
     if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
         unsupported = EmitEvent(event=warning(EventReason.MIRROR_UNSUPPORTED, "Upgrade", MIRRORS_ALL))
         return (*preview, *side_routes.mirror(observed, 0), unsupported)

@@ -72,10 +72,14 @@ def writes(
 ) -> tuple[Action, ...]:
     """Return what makes all routes give these shares, nothing when they do.
 
-    The results of gates go along. `shows_gates` is whether those that users are to see are worth a write of their own.
+    The results of gates go along, and the replacement of our backends that is repaired now. `shows_gates` is whether those that users are to see are worth a write of their own.
     """
     clusters = {view.name: share for view, share in parts}
-    record = _noted(observed, traffic_record.of(observed, clusters, now=now, judged=judged), now=now)
+    record = traffic_record.of(observed, clusters, now=now, judged=judged)
+    if (by := observed.overwriter) is not None:
+        past = record.overwritten
+        streak = past.streak + 1 if past is not UNSET and now - past.at < CALM else 1
+        record = msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
     backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
     is_current = partial(traffic_record.is_current, record, shows_gates=shows_gates, now=now)
     have, service, carried = observed.route, observed.service, None
@@ -173,15 +177,6 @@ def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:
         return None
     moment = held.at + min(LONGEST, timedelta(seconds=0.5) * 2 ** min(held.streak - AT_ONCE, 8))
     return moment if now < moment else None
-
-
-def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
-    """Return the record with the replacement of our backends that is repaired now."""
-    held, by = record.overwritten, observed.overwriter
-    if by is None:
-        return record
-    streak = held.streak + 1 if held is not UNSET and now - held.at < CALM else 1
-    return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
 
 
 def _correction(

@@ -18,7 +18,7 @@ from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
 from common.runtime.actions import Action, Create, Patch, Report
 from common.upgrade import weighted_route
-from common.upgrade.policy import Preview
+from common.upgrade.policy import UpgradePolicy
 from traffic_manager import routing
 from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.observed import ClusterView, Observed
@@ -26,15 +26,17 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import MATCH
 
 
-def preview(observed: Observed, wanted: Preview | None) -> Iterator[Action]:
+def preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
+    wanted = None if policy is None else policy.preview
     have, pending, name = observed.preview_route, observed.pending, names.preview_route(observed.service.metadata.name)
-    if wanted is None or wanted.header_name is None or pending is None or weighted_route.is_users(observed.service):
+    is_users = weighted_route.is_users(observed.service)
+    if policy is None or wanted is None or wanted.header_name is None or pending is None or is_users:
         yield from _removal(observed, have)
         return
     header = {"type": "Exact", "name": wanted.header_name, "value": wanted.header_value}
     # a mirror matches a method, which counts for more than a header
-    methods: list[Json] = [{}, *({"method": each} for each in _mirrored_methods(observed))]
+    methods: list[Json] = [{}, *({"method": each} for each in (policy.mirror.methods if policy.mirror else ()))]
     rule = {"matches": [{**MATCH, **each, "headers": [header]} for each in methods], "backendRefs": [_backend(pending)]}
     if have is None:
         yield _created(observed, name, rule)
@@ -91,11 +93,6 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
     """Return whether a route has this one rule."""
     held = [(list(each.matches), [ref.name for ref in each.backend_refs]) for each in have.spec.rules]
     return held == [(rule["matches"], [each["name"] for each in rule["backendRefs"]])]
-
-
-def _mirrored_methods(observed: Observed) -> tuple[str, ...]:
-    policy = observed.policy
-    return () if policy is None or policy.mirror is None else policy.mirror.methods
 
 
 def _backend(view: ClusterView) -> Json:

@@ -66,7 +66,11 @@ def of(
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
     aim = None if held is None else held.aim or None
     is_between = not upgrade_policy.is_stop(found, weight, aim)
-    failed = (None if held is None else held.failed or None) or _failed_warm_up(observed, weight)
+    failed = None if held is None else held.failed or None
+    if failed is None and weight == 0 and observed.warm_up is not None and observed.warm_up.problem is not None:
+        failed = untrusted.clipped(
+            f"warm-up: {observed.warm_up.problem}", LONGEST
+        )  # a pod wrote it, and it is recorded
     judged = (
         Judgement(failed=failed)
         if failed is not None
@@ -80,12 +84,13 @@ def of(
         policy = msgspec.structs.replace(policy, step=following - weight, interval=interval)
     is_before = weight == 0 and pending.proven > 0
     warm_up = observed.warm_up.lacking if is_before and observed.warm_up is not None else None
+    unasked = [each.title for each in gate_types.asking(found.gates, is_before=True) if each not in observed.answers]
     holds = (
         judged.failed,
         upgrade_policy.pause(found, observed.pending_name, weight, controls.approved),
         warm_up,
         mirroring if is_before else None,
-        _unasked(found, observed.answers) if is_before else None,
+        f"{unasked[0]} is asked once the cluster can serve" if is_before and unasked else None,
     )
     hold = next((each for each in holds if each is not None), None)
     if hold is not None or (pending.moved_at is not None and now < pending.moved_at + policy.interval):
@@ -130,12 +135,6 @@ def judge(
     return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown), results=results)
 
 
-def _unasked(found: UpgradePolicy, answers: Mapping[AnyGate, Result]) -> str | None:
-    """Return that a server is to be asked before the first traffic."""
-    missing = [each.title for each in gate_types.asking(found.gates, is_before=True) if each not in answers]
-    return f"{missing[0]} is asked once the cluster can serve" if missing else None
-
-
 def _evaluated(
     gate: AnyGate, window: Window | None, weight: int, answers: Mapping[AnyGate, Result], *, steps: int
 ) -> Result | None:
@@ -144,13 +143,6 @@ def _evaluated(
         is_early = weight == 0 and window is None
         return None if is_early else gates.within(gate, window or gates.NO_WINDOW, steps)
     return answers.get(gate) or (None if weight == 0 else gates.unanswered(gate))
-
-
-def _failed_warm_up(observed: Observed, weight: int) -> str | None:
-    found = observed.warm_up if weight == 0 else None
-    if found is None or found.problem is None:
-        return None
-    return untrusted.clipped(f"warm-up: {found.problem}", LONGEST)  # a pod wrote it, and it is recorded
 
 
 def _mirroring(observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime) -> tuple[bool, str | None]:

@@ -18,7 +18,7 @@ from typing import Final, cast
 import msgspec
 
 from common import labels, names, ports
-from common.api import ray_cluster, ray_service
+from common.api import ray_cluster
 from common.api.gateway import BackendRef, Gateway, GatewaySpec, HttpRoute, Route
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
@@ -43,8 +43,7 @@ def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> B
 
 def build_service(cluster: RayCluster) -> Json | None:
     """Return the Service of a cluster's ready proxies, which goes when the cluster goes; None where the head has no port for Serve."""
-    meta = cluster.metadata
-    offered = service_ports.of_serve(cluster.raw_spec)
+    meta, offered = cluster.metadata, service_ports.of_serve(cluster.raw_spec)
     kind = service_ports.head_group(cluster.raw_spec).get("serviceType")
     if not offered:
         return None
@@ -54,11 +53,7 @@ def build_service(cluster: RayCluster) -> Json | None:
         "metadata": {
             "name": names.serve_service(meta.name),
             "namespace": meta.namespace,
-            "labels": {
-                labels.ORIGIN_NAME: meta.name,
-                labels.ORIGIN_KIND: ray_service.KIND,
-                labels.SERVE: names.checked_label(f"{meta.name}-serve"),
-            },
+            "labels": {**owner.marks(meta.name), labels.SERVE: names.checked_label(f"{meta.name}-serve")},
             "ownerReferences": owner.reference(meta, ray_cluster.KIND),
         },
         "spec": {

@@ -87,17 +87,6 @@ def is_silent(view: ClusterView) -> bool:
     return view.serve.details is None and _out_of_service(view) is None
 
 
-def trusted(view: ClusterView, held: Side) -> Side:
-    """Return the active cluster of an upgrade with steps of its own: a silent dashboard alone takes no traffic from it.
-
-    Its proxies are ready, and the new cluster has not shown yet that it may have more than its step; taking a bad one back needs no
-    dashboard, either.
-    """
-    if not is_silent(view):
-        return held
-    return msgspec.structs.replace(held, sustainable=WHOLE, unhealthy_reason="", ready=held.capacity)
-
-
 def ready_capacity(view: ClusterView, capacity: int) -> int:
     """Return the percent of the traffic that a cluster can take over, whatever Serve config it runs."""
     details = view.serve.details

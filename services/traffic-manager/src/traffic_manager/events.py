@@ -1,11 +1,9 @@
-"""The Events of this service, with KubeRay's reasons and texts where it has them (spec rayservice §13.4)."""
+"""The reasons of the Events of this service, KubeRay's where it has them (spec rayservice §13.4)."""
 
 from enum import StrEnum
 from typing import Final
 
-from common.api.event import Event, normal
 from common.runtime.actions import Report
-from traffic_manager.migration.state import Split
 
 
 class EventReason(StrEnum):
@@ -31,9 +29,3 @@ CAPACITY_SENT: Final = Report(
     failed_kind="TargetCapacity",
 )
 """The doubled "to" is KubeRay's."""
-
-
-def traffic_shifted(active: str, pending: str, split: Split) -> Event:
-    """Return the event of weights that move between two clusters."""
-    note = f"{active} gets {split.active} and {pending} {split.pending} percent: {split.note}"
-    return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)

@@ -29,7 +29,7 @@ from common.runtime.background import Background
 from common.runtime.cache import Cache, Object, Objects, Remembered
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import gate_types, gateways, webhook, weighted_route
+from common.upgrade import controls, gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import Gate
 from common.upgrade.inquiries import Inquiries
@@ -119,9 +119,8 @@ class Observer:
                 backend = names.serve_service(role.ray_cluster_name)
                 selector = f"{labels.SERVICE_NAME}={backend}"
                 body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
-                found = {
-                    each.metadata.name: each for each in msgspec.json.decode(body, type=Items[EndpointSlice]).items
-                }
+                items = msgspec.json.decode(body, type=Items[EndpointSlice]).items
+                found = {each.metadata.name: each for each in items}
                 known = self._cache.list(EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend})
                 self._cache.forget(each for each in known if each.metadata.name not in found)
                 for each in found.values():
@@ -286,9 +285,11 @@ class Observer:
 
 
 def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: Share) -> bool:
-    """Return whether gates ask a server now: at a stop, and before the first traffic once the pending cluster can serve."""
-    aim = None if observed.upgrade is None else observed.upgrade.aim or None
-    if not observed.is_deciding or not upgrade_policy.is_stop(policy, share.weight, aim):
+    """Return whether gates ask a server now: at a stop of an upgrade that goes forward, and before the first traffic once its cluster can serve."""
+    held = observed.upgrade
+    is_over = observed.is_aborted or observed.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
+    aim = None if held is None else held.aim or None
+    if is_over or controls.of(observed.service).promotes or not upgrade_policy.is_stop(policy, share.weight, aim):
         return False
     is_warm = policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
     return share.weight > 0 or (is_warm and health.ready_capacity(pending, share.capacity) > 0)

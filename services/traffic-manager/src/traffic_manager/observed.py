@@ -11,7 +11,6 @@ from common.api.core import ObjectReference, Service
 from common.api.gateway import HttpRoute
 from common.ray import serve_writer
 from common.ray.view import ServeView
-from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result, Window
@@ -94,13 +93,6 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     def is_aborted(self) -> bool:
         """Return whether the service stays on its active cluster, or rolls back to it, whatever its spec asks for."""
         return self.is_true("UpgradeAborted")
-
-    @property
-    def is_deciding(self) -> bool:
-        """Return whether the gates of an UpgradePolicy still decide about the upgrade: it goes forward, and none of them failed."""
-        held = self.upgrade
-        is_over = self.is_aborted or self.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
-        return not is_over and not upgrade_controls.of(self.service).promotes
 
     @cached_property
     def upgrade(self) -> Upgrade | None:

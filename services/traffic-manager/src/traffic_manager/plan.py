@@ -5,13 +5,14 @@ Each pass changes one thing that users can see: weights, or capacities. What ser
 service-reconciler has not taken it in, or refuses it (ADR 11). Spec rayservice §8, §9; acceptance 39-68.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from common.api.event import warning
+from common.api.event import normal, warning
 from common.kube.resources import SERVICE
 from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status, submit
@@ -133,37 +134,22 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     """Give one cluster everything: the first one, the only one, or the last one."""
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
-    sent = _submissions(observed, [(view, share.capacity, is_frozen)], now=now)
+    sent = submit.submission(view, observed.service, frozen=is_frozen, capacity=share.capacity, now=now)
     routed = _others_writes(observed, view, share, now=now)
     if routed is None:
         share = _whole(observed, share, now=now)
         routed = routing.writes(observed, [(view, share)], now=now)
     moved: tuple[Action, ...] = ()
-    if not routed and not sent and share.capacity != WHOLE:
+    if not routed and sent is None and share.capacity != WHOLE:
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(share, capacity=WHOLE)}
         moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
-    acts = (*routed, *sent, *moved)
+    acts = tuple(each for each in (*routed, sent, *moved) if each is not None)
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     if not head_is_ready(view.cluster) or view.serve.details is None:
         quiet = max(STARTING, quiet)
     elif serve_status.is_running(view.serve.details):
         quiet = observed.rest
     return Plan(actions=acts, requeue_at=now if acts else now + quiet, note="one cluster gets everything")
-
-
-def _submissions(
-    observed: Observed, parts: Iterable[tuple[ClusterView, int, bool]], *, now: datetime
-) -> tuple[Submit, ...]:
-    """Return the configs to send now; a part is a cluster, its capacity, and whether its config is frozen (§12, §8.10 G8).
-
-    While two clusters exist the active one keeps the config that it was given; in a rollback both do. So a third spec's config never
-    meets the first spec's image.
-    """
-    found = (
-        submit.submission(view, observed.service, frozen=is_frozen, capacity=capacity, now=now)
-        for view, capacity, is_frozen in parts
-    )
-    return tuple(each for each in found if each is not None)
 
 
 def _others_writes(observed: Observed, view: ClusterView, share: Share, *, now: datetime) -> tuple[Action, ...] | None:
@@ -258,9 +244,13 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     why = weights.stranded(m)
     stranded = () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
     routed = routing.writes(observed, found.parts, now=now, judged=judged)
+    # both keep their configs in a rollback, else the active one does (§12, §8.10 G8): a third spec's never meets the first one's image
     is_frozen, (active, pending) = not is_forward or not observed.is_spec_observed, views
-    configs = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
-    sent = _submissions(observed, configs, now=now)
+    config_of = partial(submit.submission, service=observed.service, now=now)
+    of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
+    sent = [
+        each for each in (of_pending, config_of(active, frozen=True, capacity=m.active.capacity)) if each is not None
+    ]
     beside = _side_routes(observed, found)
     if routed or sent:
         note = "the route and the Serve configs come first"
@@ -282,7 +272,9 @@ def _shifted(observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool
         for (view, share), weight in zip(found.parts, (split.active, split.pending), strict=True)
     ]
     routed = routing.writes(observed, parts, now=now, judged=found.progression.judged)
-    shifted = EmitEvent(event=events.traffic_shifted(observed.active_name, observed.pending_name, split))
+    old, new = observed.active_name, observed.pending_name
+    note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"
+    shifted = EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))
     return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
 
 

@@ -72,7 +72,8 @@ def writes(
 ) -> tuple[Action, ...]:
     """Return what makes all routes give these shares, nothing when they do.
 
-    The results of gates go along, and the replacement of our backends that is repaired now. `shows_gates` is whether those that users are to see are worth a write of their own.
+    The replacement of our backends that is repaired now is recorded, and the results of gates; `shows_gates` is whether those that users
+    are to see are worth a write of their own.
     """
     clusters = {view.name: share for view, share in parts}
     record = traffic_record.of(observed, clusters, now=now, judged=judged)
@@ -281,10 +282,9 @@ def _release(observed: Observed, have: HttpRoute) -> Patch:
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
+    """Return the creation of a Gateway or a route, with its Events; KubeRay has the article in one of them."""
     what = f"{resource.kind} for RayService {body['metadata']['namespace']}/{body['metadata']['name']}"
-    failed = (
-        f"Failed to create {'' if resource is GATEWAY else 'the '}{what}: "  # KubeRay has the article in one of them
-    )
+    failed = f"Failed to create {'' if resource is GATEWAY else 'the '}{what}: "
     report = Report("Create", resource.kind, what, failed=failed)
     return Create(resource=resource, body=body, events=report.of(), chain=chain)
 

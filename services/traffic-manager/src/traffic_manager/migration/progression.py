@@ -68,9 +68,8 @@ def of(
     is_between = not upgrade_policy.is_stop(found, weight, aim)
     failed = None if held is None else held.failed or None
     if failed is None and weight == 0 and observed.warm_up is not None and observed.warm_up.problem is not None:
-        failed = untrusted.clipped(
-            f"warm-up: {observed.warm_up.problem}", LONGEST
-        )  # a pod wrote it, and it is recorded
+        # a pod wrote it, and it is recorded
+        failed = untrusted.clipped(f"warm-up: {observed.warm_up.problem}", LONGEST)
     judged = (
         Judgement(failed=failed)
         if failed is not None

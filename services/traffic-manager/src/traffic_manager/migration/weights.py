@@ -12,6 +12,7 @@ by as much as the allowance permits, where nothing can surge: both clusters then
 """
 
 from datetime import datetime
+from itertools import permutations
 
 from common.upgrade.controls import Policy
 from traffic_manager.migration.state import Direction, Migration, Side, Split, is_hurried, is_late
@@ -60,10 +61,9 @@ def shed(m: Migration) -> Split | None:
 
 def stranded(m: Migration) -> str | None:
     """Return which traffic no side can carry, and why it stays where it is; None when all of it is carried."""
-    for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
+    for (name, losing), (other, taking) in permutations((("active", m.active), ("pending", m.pending))):
         if losing.excess > 0 and taking.ready <= taking.weight:
             why = taking.unhealthy_reason or taking.not_ready_reason or f"it runs with capacity {taking.capacity}"
-            other = "pending" if name == "active" else "active"
             return (
                 f"{losing.excess} percent of the traffic stay at the {name} cluster, which cannot carry them "
                 f"({losing.unhealthy_reason}), since the {other} cluster cannot take them over ({why})"

@@ -6,8 +6,7 @@ the parent, the one rule's match and backends, and the traffic record; hostnames
 listener a Gateway must refuse one; it has no match, so it takes every call, and no record. The backend of each cluster is its Service,
 `<RayCluster>-serve-svc`.
 
-Of a user's route we write the backends that are ours, the record, and the labels that name its RayService; with them the watcher puts
-it beside that. Hostnames, parents, matches, filters, other rules and other backends with their weights stay.
+Of a user's route we write the backends that are ours, the record, and the labels by which the watcher puts it beside its RayService; all else stays.
 
 Source: spec rayservice §9.1, §9.2, §9.6, §10.2, §10.4; acceptance 39, 51, 55, 87, 88.
 """

@@ -41,7 +41,8 @@ def updated(
 ) -> Current:
     """Return a step with these results; `waits` is whether it lasts for the gates alone."""
     is_same = held is not None and (held.weight, held.since) == (weight, since)
-    states = [_state(was, each, waits=waits, now=now) for each, was in _compared(held if is_same else None, results)]
+    compared = _compared(held if is_same else None, results)
+    states = [_state(was, title, each, waits=waits, now=now) for each, title, was in compared]
     return Current(weight=weight, since=since, written_at=now, gates=tuple(states))
 
 
@@ -49,20 +50,17 @@ def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
     """Return the texts of gates that pass now, and did not by the record."""
     return [
         untrusted.clipped(each.text, LONGEST_TEXT)
-        for each, was in _compared(held, results)
-        if each.outcome is Outcome.PASS and not _passed(was, each)
+        for each, _, was in _compared(held, results)
+        if each.outcome is Outcome.PASS and (was is None or was.outcome != Outcome.PASS)
     ]
 
 
-def _compared(held: Current | None, results: Sequence[Result]) -> Iterator[tuple[Result, State | None]]:
-    """Return each result with the state that was at its position."""
-    return zip(results[:MOST_GATES], chain(() if held is None else held.gates, repeat(None)), strict=False)
-
-
-def _passed(was: State | None, result: Result) -> bool:
-    """Return whether a gate has passed already; another one may have had its position before an edit."""
-    title = untrusted.clipped(result.gate.title, LONGEST_NAME)
-    return was is not None and (was.gate, was.outcome) == (title, Outcome.PASS)
+def _compared(held: Current | None, results: Sequence[Result]) -> Iterator[tuple[Result, str, State | None]]:
+    """Yield each result with the name of its gate, and the state at its position; None where another gate had that before an edit."""
+    before = chain(() if held is None else held.gates, repeat(None))
+    for result, was in zip(results[:MOST_GATES], before, strict=False):
+        title = untrusted.clipped(result.gate.title, LONGEST_NAME)
+        yield result, title, was if was is not None and was.gate == title else None
 
 
 def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
@@ -77,18 +75,15 @@ def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
     return held.gates != new.gates and now - held.written_at >= pause
 
 
-def _state(was: State | None, result: Result, *, waits: bool, now: datetime) -> State:
-    title, text = untrusted.clipped(result.gate.title, LONGEST_NAME), untrusted.clipped(result.text, LONGEST_TEXT)
-    figures = Figures(requests=result.requests, value=_finite(result.value), limit=_finite(result.limit), text=text)
+def _state(was: State | None, title: str, result: Result, *, waits: bool, now: datetime) -> State:
+    value, limit = (x if x is not None and math.isfinite(x) else None for x in (result.value, result.limit))
+    text = untrusted.clipped(result.text, LONGEST_TEXT)
+    figures = Figures(requests=result.requests, value=value, limit=limit, text=text)
     fields = msgspec.structs.asdict(figures)
     is_waited_for = waits and result.outcome is Outcome.INCONCLUSIVE
-    if was is None or (was.gate, was.outcome, was.waits) != (title, result.outcome, is_waited_for):
+    if was is None or (was.outcome, was.waits) != (result.outcome, is_waited_for):
         return State(gate=title, outcome=result.outcome, at=now, waits=is_waited_for, **fields)
     if not verdicts.is_one(was):
         return msgspec.structs.replace(was, **fields)
     is_unchanged = fields.items() <= msgspec.structs.asdict(was).items()
     return msgspec.structs.replace(was, latest=UNSET if is_unchanged else figures)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -5,7 +5,7 @@ Each pass changes one thing that users can see: weights, or capacities. What ser
 service-reconciler has not taken it in, or refuses it (ADR 11). Spec rayservice §8, §9; acceptance 39-68.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -141,8 +141,7 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
         routed = routing.writes(observed, [(view, share)], now=now)
     moved: tuple[Action, ...] = ()
     if not routed and sent is None and share.capacity != WHOLE:
-        clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(share, capacity=WHOLE)}
-        moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
+        moved = _moved(observed, [((view, share), WHOLE)], observed.record.clusters, now=now)
     acts = tuple(each for each in (*routed, sent, *moved) if each is not None)
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     if not head_is_ready(view.cluster) or view.serve.details is None:
@@ -238,7 +237,8 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     if next_step.weights is not None:
         actions = _shifted(observed, found, next_step.weights, is_shed=next_step.is_shed, now=now)
     elif next_step.capacities is not None:
-        actions = _resized(observed, found, next_step.capacities, now=now)
+        capacities = next_step.capacities.active, next_step.capacities.pending
+        actions = _moved(observed, [*zip(found.parts, capacities, strict=True)], {}, now=now, judged=judged)
     if next_step.is_shed and actions:  # nothing that may take its time comes before
         return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.stranded(m)
@@ -331,29 +331,22 @@ def _next_poll(
     return min(each for each in moments if each is not None and each > now)
 
 
-def _resized(observed: Observed, found: _Upgrade, split: Split, *, now: datetime) -> tuple[Action, ...]:
-    """Return the writes of a step that moves capacities."""
-    wanted = [*zip(found.parts, (split.active, split.pending), strict=True)]
-    changed = [(view, capacity) for (view, share), capacity in wanted[::-1] if capacity != share.capacity]
-    clusters = {view.name: msgspec.structs.replace(share, capacity=capacity) for (view, share), capacity in wanted}
-    return _moved(observed, changed, clusters, now=now, judged=found.progression.judged)
-
-
 def _moved(
     observed: Observed,
-    changed: list[tuple[ClusterView, int]],
-    clusters: dict[str, Share],
+    wanted: Sequence[tuple[Part, int]],
+    others: Mapping[str, Share],
     *,
     now: datetime,
     judged: Judgement | None = None,
 ) -> tuple[Action, ...]:
     """Return the actions that give clusters new capacities, none when a cluster without a config would have to grow.
 
-    There must be a route for the record. A cluster that shrinks and is dead, or has no config, is only recorded: it would not answer.
+    `others` keep what they have on record. There must be a route for the record. A cluster that shrinks and is dead, or has no config, is only recorded: it would not answer.
     Nor would the head of one that is to grow: nothing is sent before it is ready. Nor is anything sent right after a PUT without an answer:
     Ray may have carried it out, so what it runs was restored to the record and changed again without end.
     """
     route = routing.record_route(observed)
+    changed = [(view, capacity) for (view, share), capacity in wanted[::-1] if capacity != share.capacity]
     if route is None or any(submit.is_put_off(view, view.given, now=now) for view, _ in changed):
         return ()
     submits: list[Submit] = []
@@ -365,6 +358,7 @@ def _moved(
         if view.given is None or not head_is_ready(view.cluster):
             return ()
         submits.append(submit.sending(view, observed.service, view.given, capacity, report))
-    record = traffic_record.of(observed, clusters, now=now, judged=judged)
+    clusters = {view.name: msgspec.structs.replace(share, capacity=capacity) for (view, share), capacity in wanted}
+    record = traffic_record.of(observed, {**others, **clusters}, now=now, judged=judged)
     moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
     return (moved, *routing.verdicts(observed, judged))

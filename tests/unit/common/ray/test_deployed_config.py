@@ -4,6 +4,7 @@ The reports in `tests/golden/ray/reported_configs.json` are those of a real Ray 
 """
 
 import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from common.api.opaque import Json
-from common.ray import deployed_config
+from common.ray import deployed_config, serve_config
 from common.ray.serve_status import Application, ServeDetails
 
 REPORTED: list[Json] = msgspec.json.decode(
@@ -126,3 +127,16 @@ def test_values_that_break_rays_schema_are_compared_all_the_same(odd: Json) -> N
     """Neither the user's config nor what a dashboard answers is held to Ray's schema."""
     assert deployed_config.differences(text({"applications": [app(**odd)]}), details(app=APP)) is not None
     assert deployed_config.differences(text({"applications": [APP]}), details(app=app(**odd))) is not None
+
+
+def test_what_is_kept_of_large_configs_is_bounded() -> None:
+    """One after the other, as of a user who edits a RayService again and again."""
+    tracemalloc.start()
+    try:
+        for number in range(120):
+            sent = text({"applications": [app(args=f"{number}{'x' * 1_000_000}")]})
+            assert deployed_config.differences(sent, details()) == ["application app"]
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1.25 * serve_config.ROOM

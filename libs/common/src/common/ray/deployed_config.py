@@ -8,7 +8,6 @@ equal. Capacity and the options that are fixed when Serve starts (`http_options`
 
 import hashlib
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -85,7 +84,6 @@ def reported(details: ServeDetails) -> str | None:
     return msgspec.json.encode(config, order="sorted").decode()
 
 
-@lru_cache(maxsize=4096)
 def _applications(config: str) -> dict[str, Json] | None:
     """Return the applications of a config by name; None where it cannot be read."""
     try:

@@ -4,7 +4,6 @@ The reports in `tests/golden/ray/reported_configs.json` are those of a real Ray 
 """
 
 import itertools
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,10 @@ import msgspec
 import pytest
 
 from common.api.opaque import Json
-from common.ray import deployed_config, serve_config
+from common.ray import deployed_config
 from common.ray.serve_status import Application, ServeDetails
+from common.runtime.cache import ROOM
+from support.memory import measured
 
 REPORTED: list[Json] = msgspec.json.decode(
     (Path(__file__).parents[3] / "golden" / "ray" / "reported_configs.json").read_bytes()
@@ -131,12 +132,8 @@ def test_values_that_break_rays_schema_are_compared_all_the_same(odd: Json) -> N
 
 def test_what_is_kept_of_large_configs_is_bounded() -> None:
     """One after the other, as of a user who edits a RayService again and again."""
-    tracemalloc.start()
-    try:
+    with measured() as kept:
         for number in range(120):
             sent = text({"applications": [app(args=f"{number}{'x' * 1_000_000}")]})
             assert deployed_config.differences(sent, details()) == ["application app"]
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert kept < 1.25 * serve_config.ROOM
+        assert kept() < 1.25 * ROOM

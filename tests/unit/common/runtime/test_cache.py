@@ -134,3 +134,16 @@ def test_what_was_set_longest_ago_makes_room() -> None:
     for number, name in enumerate("abac"):
         held[name] = number
     assert held == {"a": 2, "c": 3}
+
+
+def test_what_has_a_size_makes_room_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "ROOM", 10)
+    held = Remembered[str, str](size=lambda name, value: len(name) + len(value))
+    for name, value in (("a", "12"), ("b", "12"), ("a", "123"), ("c", "12")):
+        held[name] = value
+    assert held == {"b": "12", "a": "123", "c": "12"}
+    del held["c"]
+    held["d"] = "12345"
+    assert held == {"a": "123", "d": "12345"}
+    held["e"] = "beyond the room"
+    assert held == {}

@@ -5,7 +5,6 @@ through aliases, is refused with one line. A text is read once: what came of it 
 """
 
 import threading
-from collections import OrderedDict
 from typing import Final, cast
 
 import msgspec
@@ -15,11 +14,10 @@ from common.api.opaque import Json
 from common.ray import go_yaml
 from common.ray.go_yaml import NotYamlError
 from common.ray.serve_status import DEFAULT_APP
+from common.runtime.cache import Remembered
 
 LONGEST: Final = 2**20
 """Characters of one text; the API server's store takes objects of 1.5 MiB."""
-ROOM: Final = 64 * 2**20
-"""Characters of texts and of their JSON that are kept."""
 _OVERHEAD: Final = 1_000
 _FIELD: Final = "spec.serveConfigV2"
 
@@ -36,33 +34,11 @@ class Read(msgspec.Struct, frozen=True):
     """The capacity, in percent, that it asks for by itself."""
 
 
-class _Shelf:
-    """Results for the texts that were asked for last; threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: OrderedDict[str, Read] = OrderedDict()
-        self._size = 0
-
-    def get(self, text: str) -> Read | None:
-        with self._lock:
-            found = self._held.get(text)
-            if found is not None:
-                self._held.move_to_end(text)
-            return found
-
-    def put(self, text: str, read: Read) -> None:
-        with self._lock:
-            if text in self._held:
-                return
-            self._held[text] = read
-            self._size += len(text) + len(read.json) + _OVERHEAD
-            while self._size > ROOM:
-                old, dropped = self._held.popitem(last=False)
-                self._size -= len(old) + len(dropped.json) + _OVERHEAD
-
-
-_shelf: Final = _Shelf()
+_known: Final = Remembered[str, Read](
+    size=lambda text, read: len(text) + len(read.json) + _OVERHEAD * (1 + len(read.applications))
+)
+_lock: Final = threading.Lock()
+"""The event loop and the thread that reads ahead change what is known."""
 
 
 def is_empty(text: str) -> bool:
@@ -72,17 +48,16 @@ def is_empty(text: str) -> bool:
 
 def is_read(text: str) -> bool:
     """Return whether a text was read already, so that asking about it costs nothing."""
-    return len(text) > LONGEST or _shelf.get(text) is not None
+    return len(text) > LONGEST or text in _known
 
 
 def read(text: str) -> Read:
     """Return what comes of a text; a long one takes a second, for which `serve_api.read_ahead` has a thread."""
     if len(text) > LONGEST:
         return Read(problem=f"{_FIELD} has {len(text)} characters, more than {LONGEST}; make it shorter")
-    found = _shelf.get(text)
-    if found is None:
-        found = _read(text)
-        _shelf.put(text, found)
+    found = _known.get(text) or _read(text)
+    with _lock:
+        _known[text] = found
     return found
 
 

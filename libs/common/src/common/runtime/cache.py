@@ -8,7 +8,7 @@ partition changes nothing of another. An object that only an answer brought has 
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Set
 from sys import intern
 from typing import Final, Protocol, TypeVar, cast
 
@@ -43,20 +43,40 @@ Key = tuple[type, str, str]
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 REMEMBERED: Final = 8192
+ROOM: Final = 64 * 2**20
+"""Characters or bytes of what has a size."""
 
 
-class Remembered(OrderedDict[Name, Value]):
-    """What a process remembers of most objects; what was set longest ago makes room."""
+class Remembered(MutableMapping[Name, Value]):
+    """What a process remembers of most objects; what was set longest ago makes room, for values with a `size` as for their number."""
 
-    def __init__(self, *, most: int | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, *, most: int | None = None, size: Callable[[Name, Value], int] = lambda _name, _value: 0
+    ) -> None:
+        self._held: OrderedDict[Name, tuple[Value, int]] = OrderedDict()
         self._most = REMEMBERED if most is None else most
+        self._size_of = size
+        self._size = 0
+
+    def __getitem__(self, key: Name) -> Value:
+        return self._held[key][0]
 
     def __setitem__(self, key: Name, value: Value) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > self._most:
-            self.popitem(last=False)
+        size, before = self._size_of(key, value), self._held.get(key)
+        self._size += size if before is None else size - before[1]
+        self._held[key] = value, size
+        self._held.move_to_end(key)
+        while len(self._held) > self._most or self._size > ROOM:
+            del self[next(iter(self._held))]
+
+    def __delitem__(self, key: Name) -> None:
+        self._size -= self._held.pop(key)[1]
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
 
 
 def key_of(obj: Object) -> Key:

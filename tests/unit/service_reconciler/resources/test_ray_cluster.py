@@ -8,10 +8,12 @@ from common import labels
 from common.api import ray_cluster as types
 from common.api import ray_service
 from common.api.opaque import Json
+from common.runtime.cache import ROOM
 from common.version import OPERATOR_VERSION
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+from support.memory import measured
 
 
 def compare(made_from: Json, goal: Json, **annotations: str) -> Match:
@@ -83,3 +85,17 @@ def test_a_cluster_carries_labels_annotations_and_owner() -> None:
         labels.KUBERAY_VERSION: OPERATOR_VERSION,
     }
     assert meta["ownerReferences"][0]["controller"] is True
+
+
+def test_the_hashes_of_large_specs_are_remembered_as_long_as_there_is_room() -> None:
+    """One after the other, as of a user who edits a RayService again and again."""
+    made = types.decode(ray_cluster.build(ray_service.decode(a_ray_service()), "demo-abcde"))
+    hashes = set[str]()
+    with measured() as kept:
+        for number in range(100):
+            config = a_cluster_config(image=f"{number}{'x' * 1_000_000}")
+            service = ray_service.decode(a_ray_service(config=config))
+            hashes.add(ray_cluster.goal_hash(service))
+            assert ray_cluster.match(made, service) is Match.DIFFERENT
+        assert kept() < 1.1 * ROOM
+    assert len(hashes) == 100

@@ -7,24 +7,24 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
 
 from common import labels
 from common.api import go_json, go_types, ray_cluster
-from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import owner, spec_hash
+from common.runtime.cache import Remembered
 from common.version import OPERATOR_VERSION
 
 NOT_INHERITED: Final = {labels.UPGRADE_RECEIPT, labels.UPGRADE_FROM, labels.UPGRADE_POLICY_RECORD, labels.APPROVED_STEP}
 """Annotations of a RayService that its clusters do not get: of the upgrade, or ours alone to write."""
 _KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """How KubeRay writes its version."""
+_hashes: Final = Remembered[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
 
 
 class Match(StrEnum):
@@ -75,7 +75,7 @@ def stamps(service: RayService) -> dict[str, str]:
 
 def goal_hash(service: RayService) -> str:
     """Return the hash of what the RayService asks for."""
-    return _service_hash(bytes(service.spec_json), None)
+    return _hash(service)
 
 
 def match(cluster: RayCluster, service: RayService) -> Match:
@@ -89,14 +89,14 @@ def match(cluster: RayCluster, service: RayService) -> Match:
     if held == goal:
         return Match.FULL
     if annotations.get(labels.KUBERAY_VERSION) != OPERATOR_VERSION:
-        held, count = _held_hash(bytes(cluster.spec_json)), len(_groups(cluster.raw_spec))
+        held, count = _hash(cluster), len(_groups(cluster.raw_spec))
         if held == goal:
             return Match.FULL
     else:
         with suppress(ValueError):
             count = int(annotations.get(labels.NUM_WORKER_GROUPS, ""))
     is_fewer = count is not None and 0 <= count < len(_groups(service.raw_cluster_config))
-    if count is None or (is_fewer and _service_hash(bytes(service.spec_json), count) == held):
+    if count is None or (is_fewer and _hash(service, count) == held):
         return Match.APPENDED
     return Match.DIFFERENT
 
@@ -158,15 +158,15 @@ def _groups(spec: Mapping[str, Any]) -> list[Json]:
     return cast("list[Json]", spec.get("workerGroupSpecs") or [])
 
 
-@lru_cache(maxsize=512)
-def _service_hash(spec: bytes, worker_groups: int | None) -> str:
-    config = RayService(metadata=ObjectMeta(), spec_json=msgspec.Raw(spec)).raw_cluster_config
-    return spec_hash.service_goal_hash(config, worker_groups=worker_groups)
-
-
-@lru_cache(maxsize=512)
-def _held_hash(spec: bytes) -> str:
-    return spec_hash.service_goal_hash(msgspec.json.decode(spec, type=dict[str, Any]))
+def _hash(of: RayCluster | RayService, worker_groups: int | None = None) -> str:
+    """Return the hash of a cluster's spec, or of the one that a RayService asks for; it is computed once for a text."""
+    key = type(of), bytes(of.spec_json), worker_groups
+    found = _hashes.get(key)
+    if found is None:
+        config = of.raw_spec if isinstance(of, RayCluster) else of.raw_cluster_config
+        found = spec_hash.service_goal_hash(config, worker_groups=worker_groups)
+    _hashes[key] = found
+    return found
 
 
 def _filled(ours: Any, written: Any) -> Any:

@@ -27,7 +27,9 @@ class Lookup:
         self._kube = kube
         self._cache = cache
         self._clock = clock
-        self._read = Remembered[tuple[str, str, str], tuple[float, bytes | None]]()
+        self._read = Remembered[tuple[str, str, str], tuple[float, bytes | None]](
+            size=lambda _, read: len(read[1] or b"")
+        )
         """When each object was read, and what the answer was; None stands for nothing there."""
 
     async def find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:

@@ -17,6 +17,7 @@ from common.runtime import events
 from common.runtime.events import EventRecorder
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
+from support.memory import measured
 
 META = ObjectMeta(namespace="default", name="demo", uid="u1", resource_version="7")
 CREATED = Event(type="Normal", reason="CreatedHeadPod", action="Create", note="Created head Pod default/demo-head-x")
@@ -88,6 +89,14 @@ async def test_a_long_note_is_cut_to_what_the_api_server_takes() -> None:
     long = Event(type="Warning", reason="X", action="Validate", note="ü" * 2000)
     await a_recorder(kube, FakeClock()).record(META, long)
     assert len(kube.requests[0].body["note"].encode()) <= 1024
+
+
+async def test_of_long_notes_no_more_is_remembered_than_is_written() -> None:
+    recorder = a_recorder(FakeKube(), FakeClock())
+    with measured() as kept:
+        for number in range(50):
+            await recorder.record(META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}"))
+        assert kept() < 1_000_000
 
 
 async def test_a_lost_event_does_not_fail_the_reconcile() -> None:

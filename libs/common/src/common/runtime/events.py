@@ -118,6 +118,8 @@ class EventRecorder:
 
     def _write(self, about: ObjectMeta, event: Event, count: int) -> _Write | None:
         """Return what is written of an event now; None for a repeat that is only counted."""
+        note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
+        event = msgspec.structs.replace(event, note=note)  # what is remembered is no longer than what is written
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         if series is None or seen - series.seen > QUIET_SECONDS:
@@ -154,7 +156,7 @@ class EventRecorder:
             "type": event.type,
             "reason": event.reason,
             "action": event.action,
-            "note": event.note.encode()[:NOTE_LIMIT].decode(errors="ignore"),
+            "note": event.note,
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "regarding": {

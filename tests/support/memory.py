@@ -1,12 +1,12 @@
 """What a block of code leaves in memory."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def measured() -> Iterator[Callable[[], int]]:
+def measured() -> Generator[Callable[[], int]]:
     """Give what returns the bytes that were allocated since the block began and are still held."""
     tracemalloc.start()
     try:

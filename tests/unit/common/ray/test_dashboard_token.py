@@ -1,5 +1,6 @@
 """Tokens of dashboards: read or issued once, replaced when refused or before their end, and shared by no two namespaces."""
 
+from base64 import b64encode
 from datetime import datetime, timedelta
 
 import msgspec
@@ -88,6 +89,12 @@ async def test_a_secret_is_read_again_when_its_token_is_refused(tokens: Tokens, 
     assert await tokens.of(of_a_secret()) == "one"
     assert await tokens.another(of_a_secret(), "one") == "two"
     assert await tokens.of(of_a_secret()) == "two"
+
+
+async def test_a_token_that_no_dashboard_takes_is_not_kept(tokens: Tokens, kube: FakeKube) -> None:
+    put_secret(kube, b64encode(b"x" * 8_001).decode())
+    with pytest.raises(errors.Unauthenticated, match="not a text that a header can carry"):
+        await tokens.of(of_a_secret())
 
 
 async def test_a_secret_that_is_gone_leaves_no_old_token(tokens: Tokens, kube: FakeKube) -> None:

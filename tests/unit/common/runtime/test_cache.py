@@ -1,12 +1,14 @@
 """The cache never takes an older version, and its index gives the result of a scan."""
 
+import copy
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common import labels
-from common.api.core import Pod, Service
+from common.api.core import Container, Pod, PodSpec, Service
 from common.api.meta import ObjectMeta
 from common.runtime import cache as caches
 from common.runtime.cache import Cache, Remembered, Shared
@@ -69,6 +71,14 @@ def test_shared_parts_are_forgotten_before_they_are_too_many(monkeypatch: pytest
         pod = a_pod(f"p{number}", number, cluster=str(number))
         assert shared.pod(pod) == pod
         assert len(shared._held) <= 3  # pyright: ignore[reportPrivateUsage]  (what bounds the memory)
+
+
+def test_a_large_part_of_a_pod_is_its_own() -> None:
+    shared, pods = Shared(), [a_pod(name, 1) for name in "ab"]
+    spec = PodSpec(containers=[Container(name="ray", image="x" * caches.LARGEST_SHARED)])
+    a, b = (shared.pod(msgspec.structs.replace(pod, spec=copy.copy(spec))) for pod in pods)
+    assert a.spec == b.spec == spec
+    assert a.spec is not b.spec
 
 
 def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:

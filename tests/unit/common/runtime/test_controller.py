@@ -14,7 +14,7 @@ from common.api.core import Pod
 from common.clock import SystemClock
 from common.observability import tracing
 from common.runtime import controller
-from common.runtime.cache import Cache, Object
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Rank, Watched
 from common.runtime.work_queue import KNOWN_IN_A_ROW
@@ -40,9 +40,12 @@ class Shell:
         rank: Callable[[Key], Rank] | None = None,
         hangs_at: str = "nothing",
     ) -> None:
+        self.forgotten: list[str] = []
         self.cache = Cache()
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
-        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), rank=rank)
+        self.controller = Controller(
+            "test", watched, cache=self.cache, clock=SystemClock(), rank=rank, forget=[self._forget]
+        )
         self._hangs_at = hangs_at
         self.partition = self.controller.informer.hold(0)
         self.reconciles: list[tuple[float, str]] = []
@@ -56,6 +59,9 @@ class Shell:
         if isinstance(outcome, BaseException):
             raise outcome
         return None if outcome is None else now + timedelta(seconds=outcome)
+
+    def _forget(self, objects: Objects) -> None:
+        self.forgotten += [each.metadata.uid for each in objects]
 
     async def run_for(self, seconds: float, script: Callable[[], Awaitable[None]] | None = None) -> None:
         try:
@@ -313,3 +319,18 @@ async def test_thousands_of_keys_that_wait_for_minutes_are_one_line_of_the_log(
         await shell.run_for(1.5 * controller.OVERDUE_SECONDS)
     (line,) = (each for each in lines if each["event"] == "a key makes no progress")
     assert (line["state"], line["keys"]) == ("in work", 1000)
+
+
+async def test_what_is_remembered_of_deleted_objects_is_dropped_once() -> None:
+    shell = Shell()
+    for name in "abc":
+        shell.partition.changed("Pod", a_pod(name), trace="")
+    shell.partition.synced(10)
+
+    async def script() -> None:
+        shell.cache.remove(Pod, "default", "a", version=2)  # by an answer
+        shell.partition.removed("Pod", "default", "a", version=2, trace="")
+        shell.partition.removed("Pod", "default", "b", version=2, trace="")
+
+    await shell.run_for(3 * controller.TIDY_SECONDS, script)
+    assert shell.forgotten == ["a", "b"]

@@ -34,7 +34,8 @@ USED_FOR: Final = 0.8
 """The part of its life after which another one is issued."""
 RENEWED_AFTER: Final = 30.0
 """Seconds before a token that Kubernetes issued is replaced because a dashboard refuses it: it is the right that is missing then."""
-_TEXT: Final = re.compile(r"[\x20-\x7e]+")
+_TEXT: Final = re.compile(r"[\x20-\x7e]{1,8000}")
+"""A token; Ray's dashboard takes no header beyond 8,190 bytes."""
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):

@@ -25,6 +25,8 @@ REMEMBERED_DELETIONS: Final = 10_000
 """An answer is late by seconds, so the newest deletions are enough."""
 MOST_SHARED: Final = 2048
 """Parts that are remembered for sharing; beyond, all are forgotten, which costs memory and nothing else."""
+LARGEST_SHARED: Final = 16 * 2**10
+"""Bytes of a part; a larger one is a pod's own."""
 NONE_IN_PARTICULAR: Final = -1
 """Stands for the partition where a reload finds that an object is gone: any partition's later message counts more."""
 
@@ -108,9 +110,11 @@ class Shared:
         return replace(pod, metadata=shared_meta, spec=part("spec", pod.spec), status=shared_status)
 
     def _part(self, name: str, part: T) -> T:
+        if len(encoded := msgspec.msgpack.encode(part)) > LARGEST_SHARED:
+            return part
         if len(self._held) >= MOST_SHARED:
             self._held.clear()
-        return cast("T", self._held.setdefault((name, msgspec.msgpack.encode(part)), part))
+        return cast("T", self._held.setdefault((name, encoded), part))
 
 
 class Cache:
@@ -126,6 +130,7 @@ class Cache:
         self._gone: dict[Key, tuple[int, int | None]] = {}
         """Tombstones: deleted objects with the version of their deletion and the partition that reported it (None: an answer), so that
         nothing older brings them back; newest last."""
+        self._removed: Objects = []
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -191,7 +196,14 @@ class Cache:
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
         self._set(key, None)
+        if known is not None:
+            self._removed.append(known)
         return known is not None
+
+    def take_removed(self) -> Objects:
+        """Return the objects that were removed since this was called last."""
+        removed, self._removed = self._removed, []
+        return removed
 
     def move(self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None) -> Object | None:
         """Record that an object moved to another partition that we follow (None: that we do not follow).

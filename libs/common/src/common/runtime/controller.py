@@ -35,12 +35,12 @@ STALE_TRIES = 8
 OVERDUE_SECONDS = 120.0
 """A key that waits or is in work for longer is logged: all limits of a reconcile are shorter."""
 TIDY_SECONDS = 5.0
-"""Seconds between two removals of cached objects that no partition keeps up to date."""
+"""Seconds between two removals of what no partition keeps up to date, and of what is remembered of objects that are gone."""
 
 Reconcile = Callable[[Key, datetime], Awaitable[datetime | None]]
 """Brings one object a step nearer to its goal, now; returns when to requeue it, if no change enqueues it earlier."""
 Forget = Callable[[Objects], None]
-"""Drops what a service remembers of objects that another replica reconciles from now on."""
+"""Drops what a service remembers of objects that are gone, or that another replica reconciles from now on."""
 ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
 """Reports on an object that it waits for an object in quarantine, and the reason of the quarantine."""
 
@@ -88,9 +88,11 @@ class Controller:
         while self.informer.keys_in(partitions, self._running):
             self._ended.clear()
             await self._ended.wait()
-        gone = self.informer.forget(partitions)
+        self._drop(self.informer.forget(partitions))
+
+    def _drop(self, objects: Objects) -> None:
         for forget in self._forget:
-            forget(gone)
+            forget(objects)
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 
@@ -111,6 +113,7 @@ class Controller:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self.informer.tidy()
+            self._drop(self.informer.cache.take_removed())
             if overdue := self.queue.overdue(OVERDUE_SECONDS):
                 key, state = overdue[0]  # one line: thousands wait where thousands of clusters come up
                 log.warning("a key makes no progress", object=str(key), state=state, keys=len(overdue))

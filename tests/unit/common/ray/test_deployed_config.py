@@ -131,7 +131,7 @@ def test_values_that_break_rays_schema_are_compared_all_the_same(odd: Json) -> N
 
 
 def test_what_is_kept_of_large_configs_is_bounded() -> None:
-    """One after the other, as of a user who edits a RayService again and again."""
+    """One after the other, as of a RayService that is edited again and again."""
     with measured() as kept:
         for number in range(120):
             sent = text({"applications": [app(args=f"{number}{'x' * 1_000_000}")]})

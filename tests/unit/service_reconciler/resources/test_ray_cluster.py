@@ -88,7 +88,7 @@ def test_a_cluster_carries_labels_annotations_and_owner() -> None:
 
 
 def test_the_hashes_of_large_specs_are_remembered_as_long_as_there_is_room() -> None:
-    """One after the other, as of a user who edits a RayService again and again."""
+    """One after the other, as of a RayService that is edited again and again."""
     made = types.decode(ray_cluster.build(ray_service.decode(a_ray_service()), "demo-abcde"))
     hashes = set[str]()
     with measured() as kept:

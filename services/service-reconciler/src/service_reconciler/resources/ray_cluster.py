@@ -159,7 +159,7 @@ def _groups(spec: Mapping[str, Any]) -> list[Json]:
 
 
 def _hash(of: RayCluster | RayService, worker_groups: int | None = None) -> str:
-    """Return the hash of a cluster's spec, or of the one that a RayService asks for; it is computed once for a text."""
+    """Return the hash of a cluster's spec, or of the spec of its clusters in a RayService; it is computed once for a text."""
     key = type(of), bytes(of.spec_json), worker_groups
     found = _hashes.get(key)
     if found is None:

@@ -87,12 +87,10 @@ def reported(details: ServeDetails) -> str | None:
 def _applications(config: str) -> dict[str, Json] | None:
     """Return the applications of a config by name; None where it cannot be read."""
     try:
-        apps: object = serve_config.to_json(config).get("applications")
-    except errors.InvalidSpec:
+        apps = msgspec.convert(serve_config.to_json(config).get("applications"), list[Json])
+    except (errors.InvalidSpec, msgspec.ValidationError):
         return None
-    if not isinstance(apps, list) or not all(isinstance(each, dict) for each in cast("list[object]", apps)):
-        return None
-    return {str(each.get("name") or DEFAULT_APP): each for each in cast("list[Json]", apps)}
+    return {str(each.get("name") or DEFAULT_APP): each for each in apps}
 
 
 def _differences(wanted: Json, have: Json) -> Iterator[str]:

@@ -114,8 +114,9 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
             f"name an HTTPRoute of your own in {labels.HTTP_ROUTE}, or remove that annotation"
         )
         return Problem(RoutingCode.IN_USE, text)
-    if (other := _other_holder(service, route)) is not None:
-        text = f"carries the traffic of RayService {other}; a route carries that of one"
+    holder = route.metadata.labels.get(labels.ORIGIN_NAME, service.metadata.name)
+    if holder != service.metadata.name and traffic_record.ANNOTATION in route.metadata.annotations:
+        text = f"carries the traffic of RayService {holder}; a route carries that of one"
         return Problem(RoutingCode.IN_USE, text)
     return None if service.metadata.name in _permitted(route.metadata) else _not_permitted(service, route)
 
@@ -184,13 +185,6 @@ def _concerns(service: RayService, route: HttpRoute) -> bool:
     problem, marks = refusal(service, route), owner.marks(service.metadata.name)
     is_marked = marks.items() <= route.metadata.labels.items()
     return problem is None or (problem.code is RoutingCode.NOT_PERMITTED and is_marked)
-
-
-def _other_holder(service: RayService, route: HttpRoute) -> str | None:
-    """Return the other RayService with traffic on a route: its record is there, and there is room for one."""
-    name = route.metadata.labels.get(labels.ORIGIN_NAME, service.metadata.name)
-    is_held = traffic_record.ANNOTATION in route.metadata.annotations
-    return name if is_held and name != service.metadata.name else None
 
 
 def _permitted(have: ObjectMeta) -> list[str]:

@@ -1,0 +1,77 @@
+"""What a replica learns from messages that come before the server's answer about their consumer."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from common.bus import messages, subjects
+from common.bus.feed import Synced
+from common.bus.nats import Bus
+from common.bus.session import Handler
+from common.bus.state_feed import StateFeed
+from support.fakes.listener import Recorder
+
+pytestmark = pytest.mark.looptime
+
+PARTITION = 7
+REPLY = "$JS.ACK.RAY_STATE.reader.1.{0}.{0}.1767225600000000000.0"
+
+
+class EarlyServer:
+    """Stands for `Bus` and `Session`: it delivers the marker of a partition, and answers that it made the consumer later."""
+
+    inbox = "_INBOX"
+
+    def __init__(self) -> None:
+        self.marker = Synced(epoch="one", version=9)
+        self.lost: Callable[[str], None] = lambda _: None
+        self._deliver: Handler | None = None
+
+    async def session(self) -> "EarlyServer":
+        return self
+
+    def when_lost(self, callback: Callable[[str], None]) -> Callable[[], None]:
+        self.lost = callback
+        return lambda: None
+
+    async def listen(self, subject: str, handler: Handler) -> Any:
+        self._deliver = handler
+
+        async def end() -> None:
+            self._deliver = None
+
+        return end
+
+    async def api(self, subject: str, body: object, answer_type: type[Any]) -> Any:
+        assert self._deliver is not None
+        wire = messages.encode(self.marker)
+        await self._deliver(
+            Msg(
+                cast("Client", None),
+                subject=subjects.synced(PARTITION),
+                reply=REPLY.format(1),
+                data=wire.payload,
+                headers=wire.headers,
+            )
+        )
+        await asyncio.sleep(0.01)
+        return answer_type(num_pending=1)
+
+
+async def test_versions_that_began_again_are_noticed_before_the_consumer_is_answered_for() -> None:
+    server, recorder = EarlyServer(), Recorder()
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        await asyncio.sleep(1)
+        assert (recorder.syncs, recorder.rewinds) == ([9], 0)
+
+        server.marker = Synced(epoch="two", version=3, history="two")
+        server.lost("the connection was lost")
+        await asyncio.sleep(1)
+        assert (recorder.syncs, recorder.rewinds) == ([9, 3], 1)
+        assert recorder.is_synced
+        following.cancel()

@@ -42,3 +42,16 @@ async def test_the_last_message_completes_what_was_read() -> None:
     await reading.receive(delivery(2, pending=0))
     await reading.receive(delivery(3, pending=0))
     assert complete == [True]
+
+
+async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_nothing_is_there() -> None:
+    """What is stored after the consumer was made, and before its answer, is delivered and not counted in that."""
+    complete: list[bool] = []
+
+    def take(stored: Stored) -> None:
+        raise KeyError(stored.subject)
+
+    reading = Reading(cast("Session", None), take, lambda: complete.append(True))
+    await reading.receive(delivery(1, pending=1))
+    reading.finish()
+    assert complete == []

@@ -92,8 +92,8 @@ class Reading:
             self._broken.set_result(why)
 
     def finish(self) -> None:
-        """Report once that all earlier messages have been taken."""
-        if not self._is_read:
+        """Report once that all earlier messages have been taken, if none has broken the reading."""
+        if not self._is_read and not self._broken.done():
             self._is_read = True
             self._read()
 
@@ -121,7 +121,7 @@ class Reading:
         except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
             is_meant = isinstance(problem, Broken)
             self.abort(str(problem) if is_meant else f"{message.subject} could not be taken: {problem!r}")
-        if pending == "0" and not self._broken.done():
+        if pending == "0":
             self.finish()
 
 

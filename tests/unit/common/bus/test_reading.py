@@ -1,13 +1,18 @@
-"""What a reader of a stream may take for complete."""
+"""What a reader of a stream may take for complete, and when it gives up."""
 
+import asyncio
+import contextlib
 from typing import cast
 
+import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from common.bus.consumer import Reading
 from common.bus.nats import Stored
 from common.bus.session import Session
+
+pytestmark = pytest.mark.looptime
 
 REPLY = "$JS.ACK.RAY_STATE.reader.1.7.{}.1767225600000000000.{}"
 
@@ -55,3 +60,15 @@ async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_n
     await reading.receive(delivery(1, pending=1))
     reading.finish()
     assert complete == []
+
+
+async def test_silence_is_noticed_by_a_reader_that_waits_in_several_parts() -> None:
+    """A load repeats in the log what it waits for; a consumer that is gone must not count as new each time."""
+    reading, loop = Reading(cast("Session", None), lambda _: None, lambda: None), asyncio.get_running_loop()
+    why = ""
+    while not why:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                why = await reading.until_broken()
+        assert loop.time() < 15
+    assert why == "the server was silent for 12 s"

@@ -71,14 +71,12 @@ class Reading:
         self._read = read
         self._is_read = False
         self._last = 0
-        loop = asyncio.get_running_loop()
-        self._received_at = loop.time()
-        self._broken: asyncio.Future[str] = loop.create_future()
+        self._received_at = asyncio.get_running_loop().time()
+        self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def until_broken(self) -> str:
         """Wait until something may have been missed; return why."""
         loop = asyncio.get_running_loop()
-        self._received_at = loop.time()
         while not self._broken.done():
             remaining = self._received_at + SILENCE_SECONDS - loop.time()
             if remaining <= 0:

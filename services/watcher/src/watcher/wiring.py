@@ -37,12 +37,9 @@ async def serve(settings: Settings) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(health.serve(settings.http_port, live=lambda: sessions.stuck, ready=ready, note=note))
-            running = [group.create_task(bus.run()), group.create_task(reach.run())]
-            try:
-                while True:
-                    await leadership.lead(sessions.run, is_complete=lambda: sessions.problem is None)
-            finally:
-                for task in running:
-                    task.cancel()
+            group.create_task(bus.run())
+            group.create_task(reach.run())
+            while True:
+                await leadership.lead(sessions.run, is_complete=lambda: sessions.problem is None)
     finally:
         await kube.close()

@@ -60,7 +60,8 @@ class Outbox:
         self._next: dict[str, _Put] = {}
         self._tickets: dict[str, int] = {}
         """For each subject that waits or is on its way, the number of its newest put."""
-        self._busy: set[str] = set()
+        self.in_flight = 0
+        """How many messages at most are stored without our knowing."""
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._gathered: list[str] = []
         """Subjects for the next hand-out."""
@@ -85,11 +86,6 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    @property
-    def in_flight(self) -> int:
-        """Return how many messages at most are stored without our knowing."""
-        return len(self._busy)
-
     def stored(self) -> dict[str, str]:
         """Return the kind of object under each subject that holds one, or will."""
         waiting = ((subject, put.message) for subject, put in self._next.items())
@@ -100,26 +96,27 @@ class Outbox:
         """Return what a subject is to hold, or holds; None when neither is known at this moment."""
         if (put := self._next.get(subject)) is not None:
             return put.message
-        return None if subject in self._busy else await self._stream.read(subject)
+        return None if subject in self._tickets else await self._stream.read(subject)
 
     def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
         """Have a subject hold a message, unless it does already; `received` is when the API server sent it, for the trace.
 
         For `wait` seconds a newer message may take its place, which is sent as soon as that allows.
         """
-        if subject not in self._tickets and _is_same(self._held.get(subject, NOTHING), message):
+        is_at_rest = subject not in self._tickets
+        if is_at_rest and _is_same(self._held.get(subject, NOTHING), message):
             metrics.UNCHANGED.labels(message.kind).inc()
             return
         self._puts += 1
         self._tickets[subject] = self._puts
-        is_at_rest = self.is_open and subject not in self._next and subject not in self._busy
         self._next[subject] = _Put(message, self._puts, tracing.now())
         timer = None if wait else self._deferred.pop(subject, None)
         if timer is not None:
             timer.cancel()
-        if is_at_rest and wait:
+        is_due = is_at_rest and self.is_open
+        if is_due and wait:
             self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._gather, subject)
-        elif is_at_rest or timer is not None:
+        elif is_due or timer is not None:
             self._gather(subject)
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
@@ -176,7 +173,7 @@ class Outbox:
         try:
             while True:
                 subject = await self._queue.get()
-                self._busy.add(subject)
+                self.in_flight += 1
                 while (put := self._next.pop(subject, None)) is not None:
                     if not isinstance(put.message, Gone) and loop.time() < self._full_until:
                         self._next[subject] = put  # served later, and others meanwhile
@@ -198,7 +195,7 @@ class Outbox:
                             self._settle(subject, trying, sequence, began)
                             trying = None
                     metrics.PENDING.set(len(self._tickets))
-                self._busy.discard(subject)
+                self.in_flight -= 1
         finally:
             self._end_session("a worker of the outbox ended")
 

@@ -202,7 +202,7 @@ class Outbox:
     async def _not_stored(self, subject: str, put: _Put, problem: Exception, began: float) -> _Put | None:
         """Handle the failure of a publish; return what is published next, None when nothing is.
 
-        Without room a tombstone frees space by purging its subject, and any other message waits.
+        Without room a tombstone frees space by purging its subject, and any other message waits. A state that the server refuses is in quarantine.
         """
         match problem:
             case errors.Conflict():
@@ -227,7 +227,12 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
                 return msgspec.structs.replace(put, is_unanswered=True)
             case _:
-                if (instead := _instead_of(subject, put.message, problem)) is not None:
+                why = str(problem) or repr(problem)
+                metrics.REFUSED.labels(put.message.kind).inc()
+                log.error("a message cannot be published", subject=subject, why=why)
+                if isinstance(put.message, State):
+                    metrics.QUARANTINED.labels(put.message.kind).inc()
+                    instead = published.quarantined_state(put.message, f"its state cannot be published: {why}")
                     return msgspec.structs.replace(put, message=instead)
         self._settle(subject, put, None, began)
         return None
@@ -287,16 +292,6 @@ class Outbox:
         self._end_session(why)
         while True:
             await asyncio.Event().wait()
-
-
-def _instead_of(subject: str, message: Message, problem: Exception) -> Message | None:
-    """Return what is published in place of a message that the server refuses; None when that is refused too."""
-    metrics.REFUSED.labels(message.kind).inc()
-    log.error("a message cannot be published", subject=subject, why=str(problem) or repr(problem))
-    if not isinstance(message, State):
-        return None
-    metrics.QUARANTINED.labels(message.kind).inc()
-    return published.quarantined_state(message, f"its state cannot be published: {str(problem) or repr(problem)}")
 
 
 def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:

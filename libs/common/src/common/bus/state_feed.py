@@ -143,19 +143,16 @@ class _Load:
     async def run(self, bus: Bus, source: Source) -> str:
         """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
         async with consume(bus, source, take=self.take, read=self.read) as reading:
-            while not self.is_synced:
-                try:
-                    async with asyncio.timeout(COMPLAINT_SECONDS):
-                        return await reading.until_broken()
-                except TimeoutError:
-                    if not self.is_synced:
-                        missing = NO_MARKER if self._is_read else "the stream is still being read"
-                        missing = next(iter(self._unreadable.values()), missing)
-                        self._state.complain("the state is not complete", missing)
-            while self._stale_at is None or asyncio.get_running_loop().time() < self._stale_at:
+            loop = asyncio.get_running_loop()
+            while not self.is_synced or self._stale_at is None or loop.time() < self._stale_at:
+                until = self._stale_at if self.is_synced else loop.time() + COMPLAINT_SECONDS
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._stale_at):
+                    async with asyncio.timeout_at(until):
                         return await reading.until_broken()
+                if not self.is_synced:
+                    missing = NO_MARKER if self._is_read else "the stream is still being read"
+                    missing = next(iter(self._unreadable.values()), missing)
+                    self._state.complain("the state is not complete", missing)
             why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
             metrics.STATE_RELOADS.labels("stale").inc()
             self._state.complain("the state is stale", why)

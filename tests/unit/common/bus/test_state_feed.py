@@ -1,4 +1,4 @@
-"""What a replica learns from messages that come before the server's answer about their consumer."""
+"""Versions that begin again are noticed whatever meets the load before: its messages may come before the server's answer about their consumer."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from support.fakes.listener import Recorder
 pytestmark = pytest.mark.looptime
 
 PARTITION = 7
+RESTORED = Synced(epoch="two", version=3, history="two")
 REPLY = "$JS.ACK.RAY_STATE.reader.1.{0}.{0}.1767225600000000000.0"
 
 
@@ -28,6 +29,8 @@ class EarlyServer:
 
     def __init__(self) -> None:
         self.marker = Synced(epoch="one", version=9)
+        self.restored: Synced | None = None
+        """The marker after a cancellation that nobody asked for, which meets the wait for the first answer."""
         self.lost: Callable[[str], None] = lambda _: None
         self._deliver: Handler | None = None
 
@@ -58,6 +61,9 @@ class EarlyServer:
                 headers=wire.headers,
             )
         )
+        if self.restored is not None:
+            self.marker, self.restored = self.restored, None
+            raise asyncio.CancelledError
         await asyncio.sleep(0.01)
         return answer_type(num_pending=1)
 
@@ -69,9 +75,19 @@ async def test_versions_that_began_again_are_noticed_before_the_consumer_is_answ
         await asyncio.sleep(1)
         assert (recorder.syncs, recorder.rewinds) == ([9], 0)
 
-        server.marker = Synced(epoch="two", version=3, history="two")
+        server.marker = RESTORED
         server.lost("the connection was lost")
         await asyncio.sleep(1)
         assert (recorder.syncs, recorder.rewinds) == ([9, 3], 1)
         assert recorder.is_synced
+        following.cancel()
+
+
+async def test_versions_that_began_again_are_noticed_after_a_stray_cancellation() -> None:
+    server, recorder = EarlyServer(), Recorder()
+    server.restored = RESTORED
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        await asyncio.sleep(1)
+        assert (recorder.syncs, recorder.rewinds) == ([9, 3], 1)
         following.cancel()

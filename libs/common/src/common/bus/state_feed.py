@@ -95,11 +95,11 @@ class StateFeed:
 
     async def follow(self, partition: int, listener: Listener) -> None:
         why, retry = "started", FIRST_RETRY
-        history: str | None = None
+        load: _Load | None = None
         while True:
             async with tasks.outlived(f"feed of partition {partition}"):
                 listener.loading(why)
-                load = _Load(self, partition, listener, history)
+                load = _Load(self, partition, listener, None if load is None else load.history)
                 subject = subjects.partition_filter(partition, self.tree)
                 source = Source(stream=subjects.STATE_STREAM, filter=subject, name=next(self._names))
                 try:
@@ -107,7 +107,6 @@ class StateFeed:
                 except errors.Retryable as problem:
                     why = str(problem)
                 self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
-                history = load.history
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
                 self.complain("the state must be loaded again", why)
                 retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)

@@ -57,7 +57,7 @@ class Relay:
 
     def __init__(self, outbox: Outbox, end_session: Callable[[str], None]) -> None:
         self.outbox = outbox
-        self._end_session = end_session
+        self.end_session = end_session
         self._owners = OwnerGraph()
         self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
         self._uncertain: dict[Ref, State | Quarantined] = {}
@@ -115,7 +115,7 @@ class Relay:
         at = version_number(version)
         before = self._versions.get(source, 0)
         if 0 < at < before:
-            self._end_session(
+            self.end_session(
                 f"{kind}: a list is of version {at}, an earlier one was of {before}: the API server's store was restored from a backup"
             )
             return
@@ -241,7 +241,7 @@ class Relay:
                         self.outbox.put(subject, put)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
-        self._end_session(
+        self.end_session(
             f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does not hold it"
         )
 

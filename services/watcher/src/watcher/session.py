@@ -123,7 +123,7 @@ class Sessions:
             first = [watch for watch in self._watches if watch.target.resource in FIRST]
             tasks = [group.create_task(run_in_turn(watch, first)) for watch in self._watches]
             tasks.append(group.create_task(self._list(term)))
-            tasks.append(group.create_task(self._publish(term, relay, identity, marker, end_session)))
+            tasks.append(group.create_task(self._publish(term, relay, identity, marker)))
             tasks.append(group.create_task(_end_with(self._stream.until_lost, end_session)))
             why = await over
             for task in tasks:
@@ -137,9 +137,7 @@ class Sessions:
             await watch.known.wait()
         term.prepared.set()
 
-    async def _publish(
-        self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None, end_session: Callable[[str], None]
-    ) -> None:
+    async def _publish(self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None) -> None:
         """Publish once the term has begun, into the stream that the session has begun with and its last marker."""
         identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:
@@ -148,9 +146,9 @@ class Sessions:
                 identity, marker = await self._stream.identity(), await self._stream.marker()
                 stored = await self._stream.since(begun.state.last_seq + 1)
             except errors.RaybusError as problem:
-                return end_session(str(problem))
+                return relay.end_session(str(problem))
             if identity.created != begun.created:
-                return end_session(CREATED_ANEW)
+                return relay.end_session(CREATED_ANEW)
             outbox.open(stored)
             if term.is_handed_over and (epoch := epoch_to_keep(marker, relay.version)) is not None:
                 before = marker
@@ -158,7 +156,7 @@ class Sessions:
             for _ in range(IN_FLIGHT):
                 group.create_task(outbox.work())
             group.create_task(relay.move())
-            group.create_task(_end_with(partial(self._guard, identity, outbox), end_session))
+            group.create_task(_end_with(partial(self._guard, identity, outbox), relay.end_session))
             await self._complete(term, relay, before, epoch)
         return None
 

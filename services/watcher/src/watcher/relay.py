@@ -92,8 +92,13 @@ class Relay:
         message = _message(resource, meta, raw, why)
         misplaced = [child for child in below if self._is_misplaced(child)]
         is_held_back = ref in self._held_back or bool(misplaced and known.subject != self._at(ref))
-        if is_held_back:
-            self._hold_back(ref, known, message, misplaced)
+        if is_held_back:  # all below it moves first, so that no reconcile has it without what belongs to it
+            if known.subject:
+                self.outbox.put(known.subject, _gone(ref, message.version, moved_to=self._place_of(ref)))
+                known.subject = ""
+            self._held_back[ref] = message
+            self._moving.setdefault(ref, {}).update(dict.fromkeys(misplaced))
+            self._move_asked.set()
         # Below it are objects with a root that was unknown, and something above them has changed.
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
         wait = 0.0 if self._is_listing else published.seconds_to_wait(message, meta)
@@ -191,15 +196,6 @@ class Relay:
 
     def _place_of(self, ref: Ref) -> Place:
         return sharding.place_of(self._owners.address(ref).root)
-
-    def _hold_back(self, ref: Ref, known: _Object, message: State | Quarantined, below: list[Ref]) -> None:
-        """Take an object from the stream until all below it has moved, so that no reconcile has it without what belongs to it."""
-        if known.subject:
-            old, known.subject = known.subject, ""
-            self.outbox.put(old, _gone(ref, message.version, moved_to=self._place_of(ref)))
-        self._held_back[ref] = message
-        self._moving.setdefault(ref, {}).update(dict.fromkeys(below))
-        self._move_asked.set()
 
     async def move(self) -> None:
         """Move what is apart, some objects at a time and tree by tree in turn, until cancelled."""

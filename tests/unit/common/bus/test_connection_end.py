@@ -6,8 +6,7 @@ from typing import cast
 import pytest
 from nats.aio.client import Client
 
-from common.bus import nats
-from common.bus.session import Session
+from common.bus.session import LOST, Session
 
 pytestmark = pytest.mark.looptime
 
@@ -25,13 +24,13 @@ async def test_a_client_that_closes_without_calling_back_ends_the_connection() -
     loop = asyncio.get_running_loop()
     loop.call_later(10, setattr, client, "is_closed", True)
     async with asyncio.timeout(12):
-        await nats._end_of(session)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
+        await session.until_lost()
     assert 10 <= loop.time() < 12
 
 
 async def test_a_call_back_ends_the_connection_at_once() -> None:
     session = Session(cast("Client", SilentClient()), inbox="")
     loop = asyncio.get_running_loop()
-    loop.call_later(0.1, session.end, nats.LOST)
-    await nats._end_of(session)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
+    loop.call_later(0.1, session.end, LOST)
+    await session.until_lost()
     assert loop.time() < 0.5

@@ -22,7 +22,7 @@ from nats.aio.client import Client
 from common import errors
 from common.bus import access, refusals
 from common.bus.access import Access, Keys
-from common.bus.session import Incoming, Session, status_of, text_of
+from common.bus.session import LOST, Incoming, Session, status_of, text_of
 from common.bus.streams import StreamInfo
 from common.clock import SystemClock
 from common.observability import metrics
@@ -34,8 +34,6 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
-CLOSED_CHECK_SECONDS: Final = 0.5
-LOST: Final = "the connection to NATS was lost"
 PING_SECONDS: Final = 3
 """A connection to a server that hangs without closing ends after three of these."""
 
@@ -104,7 +102,7 @@ class Bus:
             self._arrived.set()
             metrics.BUS_CONNECTED.set(1)
             log.info("connected to NATS", url=self._settings.nats_url)
-            await _end_of(session)
+            await session.until_lost()
             self._note(self._last_error or ConnectionError("the connection was lost"))
         finally:
             self._session = None
@@ -265,18 +263,6 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
             running.cancel()
     if problem is not None:
         raise problem
-
-
-async def _end_of(session: Session) -> None:
-    """Wait until a connection is closed.
-
-    The library calls back last of all when it closes, and not at all when a step before that fails, as flushing to a server
-    that has just died does. So its state is checked as well.
-    """
-    while session.lost is None and not session.client.is_closed:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSED_CHECK_SECONDS):
-                await session.until_lost()
 
 
 def _stop_if_cancelled() -> None:

@@ -15,7 +15,9 @@ from common import errors
 REQUEST_SECONDS: Final = 2.0
 """A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
 CLOSE_SECONDS: Final = 1.0
+CLOSED_CHECK_SECONDS: Final = 0.5
 
+LOST: Final = "the connection to NATS was lost"
 FULL_DISK: Final = "; its log shows whether its disk is full (it answers again after a restart)"
 T = TypeVar("T")
 Incoming = Msg
@@ -108,9 +110,17 @@ class Session:
         return lambda: self._on_loss.discard(callback)
 
     async def until_lost(self) -> str:
-        """Wait for the end of this connection; return why."""
-        await self._ended.wait()
-        return self.lost or ""
+        """Wait for the end of this connection; return why.
+
+        The library calls back last of all when it closes, and not at all when a step before that fails, as flushing to a server
+        that has just died does. So its state is checked as well.
+        """
+        while self.lost is None and not self.client.is_closed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSED_CHECK_SECONDS):
+                    await self._ended.wait()
+        self.end(LOST)
+        return self.lost or LOST
 
     def end(self, why: str) -> None:
         """End all that depends on this connection, with the reason."""

@@ -207,11 +207,6 @@ class Registration(MadeKey):
         return self._kube
 
 
-def keys_of(settings: Settings) -> Keys:
-    """Return the keys that the settings define for a user."""
-    return Registration(settings) if settings.nats_register_key else FileKeys(settings)
-
-
 def is_refusal(problem: BaseException) -> bool:
     """Return whether the server does not know the key that it was shown."""
     return "authorization violation" in str(problem).lower()

@@ -21,7 +21,7 @@ from nats.aio.client import Client
 
 from common import errors
 from common.bus import access, refusals
-from common.bus.access import Access, Keys
+from common.bus.access import Access, FileKeys, Keys, Registration
 from common.bus.session import LOST, Incoming, Session, status_of, text_of
 from common.bus.streams import StreamInfo
 from common.clock import SystemClock
@@ -60,7 +60,7 @@ class Bus:
 
     def __init__(self, settings: Settings, keys: Keys | None = None) -> None:
         self._settings = settings
-        self.keys = keys or access.keys_of(settings)
+        self.keys = keys or (Registration if settings.nats_register_key else FileKeys)(settings)
         self._session: Session | None = None
         self._may_publish: Callable[[], None] = lambda: None
         self._arrived = asyncio.Event()

@@ -42,7 +42,6 @@ NOT_ALLOWED: Final = re.compile('permissions violation for publish to "([^"]+)"'
 
 
 class _PubAck(msgspec.Struct, frozen=True):
-    stream: str
     seq: int
 
 

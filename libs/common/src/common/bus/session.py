@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import Final, TypeVar, cast
 
 from nats import errors as nats_errors
@@ -35,7 +36,7 @@ class Session:
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         """For each request that waits, by the last token of its inbox: the subject in lower case, and where the answer goes."""
         self._on_loss: set[Callable[[str], None]] = set()
-        self._count = 0
+        self._tokens = count()
         self._ended = asyncio.Event()
 
     async def open(self) -> None:
@@ -52,8 +53,7 @@ class Session:
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, read: Callable[[Msg], T]
     ) -> T:
         """Send a request and return what `read` makes of its answer; `Unavailable` when there is none, or the connection ends."""
-        self._count += 1
-        token = str(self._count)
+        token = str(next(self._tokens))
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[token] = (subject.lower(), answer)
         try:

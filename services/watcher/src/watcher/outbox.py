@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from secrets import token_hex
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 import structlog
@@ -276,22 +276,17 @@ class Outbox:
         message = put.message
         is_our_marker = isinstance(message, Synced) and found.uid == message.epoch
         if not is_our_marker:
-            if found.sequence < self._held.get(subject, NOTHING).sequence:
-                await self._end_and_wait(f"the stream lost {subject}")
-            if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
-                await self._end_and_wait(f"another watcher has marked {subject}")
+            is_lost = found.sequence < self._held.get(subject, NOTHING).sequence
+            if is_lost or isinstance(message, Synced):  # a leader before or after us: epochs must not mix
+                self._end_session(f"the stream lost {subject}" if is_lost else f"another watcher has marked {subject}")
+                while True:
+                    await asyncio.Event().wait()  # for the end of the session
             self._held[subject] = found
             if not _makes_pointless(found, message):
                 return msgspec.structs.replace(put, is_unanswered=False)
         is_ours = put.is_unanswered and (is_our_marker or _is_same(found, message))
         self._settle(subject, put, found.sequence if is_ours else None, began)
         return None
-
-    async def _end_and_wait(self, why: str) -> NoReturn:
-        """End the session, and wait for that."""
-        self._end_session(why)
-        while True:
-            await asyncio.Event().wait()
 
 
 def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:

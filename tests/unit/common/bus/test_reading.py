@@ -1,4 +1,4 @@
-"""What a reader of a stream may take for complete, and when it gives up."""
+"""What a reader of a stream may take for complete, and when its consumer counts as gone."""
 
 import asyncio
 import contextlib

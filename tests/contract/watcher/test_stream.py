@@ -19,7 +19,7 @@ from support.fakes.kube import FakeKube
 from support.fakes.stream import FakeStateStream
 from support.servers.nats import nats_server
 from watcher.adapters.bus import NatsStream
-from watcher.ports import Stream
+from watcher.ports import Entry, Stream
 
 pytestmark = [pytest.mark.integration]
 
@@ -101,3 +101,11 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
             "deleted": ("4", True),
         }
         assert found["changed"].sequence == again
+
+
+async def test_a_marker_that_does_not_decode_is_another_writers(tmp_path: Path) -> None:
+    """It comes up where ours is refused; then the session ends, and the next one replaces it."""
+    async with real_stream(tmp_path) as stream:
+        headers = messages.encode(Synced(epoch="e", version=1)).headers
+        stored = await stream.publish(SUBJECT, b"{", headers, expected=None, message_id="other")
+        assert await stream.last(SUBJECT) == Entry(sequence=stored)

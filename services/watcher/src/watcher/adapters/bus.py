@@ -88,7 +88,10 @@ class NatsStream:
             return Entry()
         if stored.headers.get(messages.KIND) != messages.SYNCED:
             return _entry(stored)
-        marker = messages.decode(subject, stored.headers, stored.payload)
+        try:
+            marker = messages.decode(subject, stored.headers, stored.payload)
+        except messages.Undecodable:
+            return Entry(sequence=stored.sequence)  # of another writer
         return Entry(sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else "")
 
     async def read(self, subject: str) -> Message | None:

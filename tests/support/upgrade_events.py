@@ -111,7 +111,7 @@ EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
 
 def an_event(data: Data, *, seconds: float = 0) -> Event:
     """Return an event of the RayService team-a/demo."""
-    identity = ue.identity(UPGRADE, type(data), data)
+    identity = ue.identity(data, data)
     when = START + timedelta(seconds=seconds)
     return Event(namespace="team-a", name="demo", id=identity, time=when, data=data)
 
@@ -157,11 +157,11 @@ def _sections() -> str:
 def _section(seconds: float, data: Data) -> str:
     event = an_event(data, seconds=seconds)
     example = msgspec.json.format(ue.encode(event, trace=TRACE).payload, indent=2).decode()
-    fields = schema(event.kind)["$defs"][type(data).__name__]["properties"]
+    fields = schema(data.kind)["$defs"][type(data).__name__]["properties"]
     rows = [f"| `data.{name}` | {each.get('description', '')} |" for name, each in fields.items() if name != "upgrade"]
     table = "\n".join(["| field | |", "|---|---|", *rows]) + "\n\n" if rows else ""
     return (
-        f"## {event.kind}\n\n{_when(event.kind)} Schema: [{event.kind}.json]({event.kind}.json).\n\n"
+        f"## {data.kind}\n\n{_when(data.kind)} Schema: [{data.kind}.json]({data.kind}.json).\n\n"
         f"{table}```json\n{example}\n```\n\n"
     )
 

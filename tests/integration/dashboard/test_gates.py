@@ -106,9 +106,7 @@ STATES = (
 def happened(namespace: str) -> list[Event]:
     """Return the events of the upgrade."""
     return [
-        Event(
-            namespace=namespace, name="demo", id=ue.identity(UPGRADE, type(data), number), time=at(seconds), data=data
-        )
+        Event(namespace=namespace, name="demo", id=ue.identity(data, number), time=at(seconds), data=data)
         for number, (seconds, data) in enumerate(HAPPENED)
     ]
 

@@ -18,7 +18,7 @@ from .conftest import TIMEOUT, Running, access, python, running
 pytestmark = [pytest.mark.integration]
 
 EVENTS = an_example_upgrade()
-KINDS = [event.kind for event in EVENTS]
+KINDS = [event.data.kind for event in EVENTS]
 
 
 def _kinds(example: Running) -> list[str]:
@@ -82,7 +82,7 @@ async def test_it_outlives_nats_and_the_loss_of_the_stream(at: Outside, tmp_path
         await at.publish([*EVENTS[-2:], *a_retreat()])
         await _until(example, len(EVENTS) + len(a_retreat()))
         assert await example.end() == 0
-    assert _kinds(example) == [*KINDS, *(event.kind for event in a_retreat())]
+    assert _kinds(example) == [*KINDS, *(event.data.kind for event in a_retreat())]
 
 
 async def test_an_event_that_cannot_be_handled_comes_again(at: Outside, tmp_path: Path) -> None:

@@ -31,9 +31,10 @@ def _published(namespace: str, name: str, new: str, reported: list[tuple[float, 
         Event(
             namespace=namespace,
             name=name,
-            id=ue.identity(upgrade, type(data), number),
+            id=ue.identity(data, number),
             time=START + timedelta(seconds=seconds),
-            data=msgspec.structs.replace(data, upgrade=upgrade),
+            data=data,
         )
-        for number, (seconds, data) in enumerate(reported)
+        for number, (seconds, each) in enumerate(reported)
+        for data in [msgspec.structs.replace(each, upgrade=upgrade)]
     ]

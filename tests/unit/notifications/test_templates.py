@@ -22,14 +22,14 @@ def rendered(event: upgrade_events.Event, **given: str) -> str:
 
 
 def of_kind(kind: str) -> upgrade_events.Event:
-    return next(each for each in EVENTS if each.kind == kind)
+    return next(each for each in EVENTS if each.data.kind == kind)
 
 
 def test_every_kind_has_a_template() -> None:
     assert set(templates.DEFAULTS) == {*upgrade_events.KINDS, templates.OTHER}
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.data.kind)
 def test_a_default_template_fills_every_field(event: upgrade_events.Event) -> None:
     text = rendered(event)
     assert "$" not in text

@@ -54,7 +54,7 @@ class PublisherSetup:
         writer = Writer(FakeKube(), Cache(), {}, resource=RAY_SERVICE, root=observed.service)
         action = Publish(data=event.data, facts=(event.data,), at=event.time)
         assert not await self.publisher.publish(action, observed, writer)
-        text = f"External consumers do not receive the upgrade's step {event.kind}: "
+        text = f"External consumers do not receive the upgrade's step {event.data.kind}: "
         return next((note.removeprefix(text) for note in self.notes[before:]), None)
 
     async def _report(self, _about: ObjectMeta, event: KubernetesEvent) -> None:

@@ -55,7 +55,7 @@ class Publish(Action, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """Return the event's id, which is the same when it is repeated."""
-        return events.identity(self.data.upgrade, type(self.data), *self.facts)
+        return events.identity(self.data, *self.facts)
 
     def __str__(self) -> str:
         return f"publish {self.data.kind} {self.data.upgrade.old or '-'} -> {self.data.upgrade.new}"

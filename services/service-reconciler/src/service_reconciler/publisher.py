@@ -82,13 +82,13 @@ class Publisher:
             lost = problem
         else:
             self._refused_since = None
-        metrics.EVENTS.labels(event.kind, "sent" if lost is None else "lost").inc()
+        metrics.EVENTS.labels(event.data.kind, "sent" if lost is None else "lost").inc()
         self._published[event.id] = None
         if lost is None:
-            log.info("upgrade event published", event_id=event.id, kind=event.kind)
+            log.info("upgrade event published", event_id=event.id, kind=event.data.kind)
             return False
-        log.error("an upgrade event is lost", event_id=event.id, kind=event.kind, error=str(lost))
-        note = f"External consumers do not receive the upgrade's step {event.kind}: {lost}"
+        log.error("an upgrade event is lost", event_id=event.id, kind=event.data.kind, error=str(lost))
+        note = f"External consumers do not receive the upgrade's step {event.data.kind}: {lost}"
         await self._report(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
         return False
 

@@ -16,7 +16,7 @@ def _line(event: upgrade_events.Event) -> str:
 
 def test_every_kind_is_one_line(golden: Golden) -> None:
     events = [*an_example_upgrade(), *a_retreat()]
-    assert {each.kind for each in events} == set(upgrade_events.KINDS)
+    assert {each.data.kind for each in events} == set(upgrade_events.KINDS)
     golden.check("cli/events.txt", "".join(f"{_line(each)}\n" for each in events))
 
 

@@ -46,17 +46,17 @@ def test_the_official_sdk_reads_an_event(event: Event, trace: str | None) -> Non
     message = http.HTTPMessage(headers={"content-type": wire.headers["Content-Type"]}, body=wire.payload)
     read = http.from_http(message, JSONFormat())
     assert (read.get_id(), read.get_source()) == (event.id, "/apis/ray.io/v1/namespaces/team-a/rayservices/demo")
-    assert (read.get_type(), read.get_subject()) == (f"io.raybus.upgrade.{event.kind}.v1", "demo")
+    assert (read.get_type(), read.get_subject()) == (f"io.raybus.upgrade.{event.data.kind}.v1", "demo")
     assert (read.get_time(), read.get_extension("traceparent")) == (event.time, trace)
     assert msgspec.convert(read.get_data(), type(event.data)) == event.data
-    assert wire.subject == f"ray.events.team-a.demo.{event.kind}"
+    assert wire.subject == f"ray.events.team-a.demo.{event.data.kind}"
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_event_holds_its_schema_and_no_other(event: Event) -> None:
     written: dict[str, Any] = msgspec.json.decode(upgrade_events.encode(event).payload)
     held = [kind for kind in upgrade_events.KINDS if not list(_validator(kind).iter_errors(written))]
-    assert held == [event.kind]
+    assert held == [event.data.kind]
 
 
 @pytest.mark.parametrize("without", ["id", "specversion", "time", "data"])
@@ -89,9 +89,14 @@ def test_ids_differ_by_upgrade_kind_and_fact() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     upgrades = [upgrade_events.upgrade(*each) for each in (("u", "a", "b"), ("u", "b", "a"), ("v", "a", "b"))]
     kinds = (upgrade_events.Promoted, upgrade_events.Resumed)
-    ids = [upgrade_events.identity(each, kind, *more) for each in upgrades for kind in kinds for more in ((), (when,))]
+    ids = [
+        upgrade_events.identity(kind(upgrade=each), *more)
+        for each in upgrades
+        for kind in kinds
+        for more in ((), (when,))
+    ]
     assert len(set(ids)) == len(ids)
-    assert upgrade_events.identity(upgrades[0], kinds[0], when) == ids[1]
+    assert upgrade_events.identity(kinds[0](upgrade=upgrades[0]), when) == ids[1]
 
 
 @cache

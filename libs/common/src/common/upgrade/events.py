@@ -6,6 +6,7 @@ same id. A new field has a default, and a reader passes over fields and kinds th
 """
 
 import hashlib
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, Generic, Literal, TypeVar
@@ -66,8 +67,12 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """Return the kind, such as `promoted`."""
-        return _NAMES[type(self)]
+        """Return the kind, which is the name of the struct: `cluster-created` for `ClusterCreated`."""
+        return _kind_of(type(self))
+
+
+def _kind_of(struct: type[Data]) -> str:
+    return re.sub("(?<=.)(?=[A-Z])", "-", struct.__name__).lower()
 
 
 class Started(Data, frozen=True, kw_only=True):
@@ -181,23 +186,13 @@ class Failed(Data, frozen=True, kw_only=True):
 
 
 KINDS: Final[dict[str, type[Data]]] = {
-    "started": Started,
-    "cluster-created": ClusterCreated,
-    "capacity-changed": CapacityChanged,
-    "traffic-shifted": TrafficShifted,
-    "gate-evaluated": GateEvaluated,
-    "paused": Paused,
-    "resumed": Resumed,
-    "stalled": Stalled,
-    "promoted": Promoted,
-    "drain-started": DrainStarted,
-    "completed": Completed,
-    "aborted": Aborted,
-    "rolled-back": RolledBack,
-    "failed": Failed,
+    _kind_of(each): each
+    for each in (
+        *(Started, ClusterCreated, CapacityChanged, TrafficShifted, GateEvaluated, Paused, Resumed, Stalled),
+        *(Promoted, DrainStarted, Completed, Aborted, RolledBack, Failed),
+    )
 }
 """Every kind of event, about in the order in which an upgrade has them."""
-_NAMES: Final = {each: name for name, each in KINDS.items()}
 
 What = TypeVar("What")
 
@@ -228,11 +223,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     time: datetime
     data: Data
 
-    @property
-    def kind(self) -> str:
-        """Return the kind of its data."""
-        return self.data.kind
-
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """An event as NATS carries it."""
@@ -247,9 +237,9 @@ def upgrade(uid: str, old: str, new: str) -> Upgrade:
     return Upgrade(id=_digest(uid, old, new)[:16], old=old, new=new)
 
 
-def identity(of: Upgrade, kind: type[Data], *facts: object) -> str:
+def identity(data: Data, *facts: object) -> str:
     """Return an event's id; facts are what is durable and distinguishes it from others of its kind in the same upgrade."""
-    name = f"{of.id}-{_NAMES[kind]}"
+    name = f"{data.upgrade.id}-{data.kind}"
     return f"{name}-{_digest(*facts)[:12]}" if facts else name
 
 
@@ -273,13 +263,13 @@ def encode(event: Event, *, trace: str | None = None) -> Wire:
     written = CloudEvent[Data](
         id=event.id,
         source=source(event.namespace, event.name),
-        type=type_of(event.kind),
+        type=type_of(event.data.kind),
         subject=event.name,
         time=event.time,
         traceparent=UNSET if trace is None else trace,
         data=event.data,
     )
-    subject = subjects.upgrade_event(event.namespace, event.name, event.kind)
+    subject = subjects.upgrade_event(event.namespace, event.name, event.data.kind)
     headers = {"Content-Type": CONTENT_TYPE} | ({} if trace is None else {"traceparent": trace})
     return Wire(subject=subject, headers=headers, payload=msgspec.json.encode(written))
 

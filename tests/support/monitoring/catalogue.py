@@ -6,6 +6,7 @@ Modules are found by their source, so that a metric in a new place cannot be for
 import importlib
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Final, cast
@@ -112,7 +113,11 @@ def _sources() -> Iterator[Path]:
 
 
 def _of(module: ModuleType) -> Iterator[Metric]:
-    for declared in vars(module).values():
+    held = [
+        list(cast("dict[object, object]", each).values()) if isinstance(each, dict) else [each]
+        for each in vars(module).values()
+    ]
+    for declared in chain.from_iterable(held):
         if isinstance(declared, Family):
             kind = "counter" if declared.is_counter else "gauge"
             yield Metric(name=declared.name, type=kind, labels=declared.labels, text=declared.text)

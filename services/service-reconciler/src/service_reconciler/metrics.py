@@ -48,35 +48,39 @@ def _family(name: str, text: str, *labels: str) -> Family:
 
 
 INFO: Final = _family("kuberay_service_info", "Metadata information about RayService custom resources")
-READY: Final = _family(
-    "kuberay_service_condition_ready",
-    "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
-    "number of serve endpoints is greater than 0.",
-    "condition",
-)
-UPGRADING: Final = _family(
-    "kuberay_service_condition_upgrade_in_progress",
-    "Describes whether the RayService is performing a zero-downtime upgrade.",
-    "condition",
-)
-ROLLING_BACK: Final = _family(
-    "raybus_service_condition_rollback_in_progress",
-    "Whether an upgrade of the RayService is being taken back",
-    "condition",
-)
-PAUSED: Final = _family(
-    "raybus_service_condition_upgrade_paused", "Whether an upgrade of the RayService is held where it is", "condition"
-)
-STALLED: Final = _family(
-    "raybus_service_condition_upgrade_stalled",
-    "Whether an upgrade of the RayService made no progress within its deadline",
-    "condition",
-)
-ABORTED: Final = _family(
-    "raybus_service_condition_upgrade_aborted",
-    "Whether the RayService stays on its active cluster, whatever its spec asks for",
-    "condition",
-)
+_CONDITIONS: Final = {
+    ConditionType.READY: _family(
+        "kuberay_service_condition_ready",
+        "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
+        "number of serve endpoints is greater than 0.",
+        "condition",
+    ),
+    ConditionType.UPGRADE_IN_PROGRESS: _family(
+        "kuberay_service_condition_upgrade_in_progress",
+        "Describes whether the RayService is performing a zero-downtime upgrade.",
+        "condition",
+    ),
+    ConditionType.ROLLBACK_IN_PROGRESS: _family(
+        "raybus_service_condition_rollback_in_progress",
+        "Whether an upgrade of the RayService is being taken back",
+        "condition",
+    ),
+    ConditionType.UPGRADE_PAUSED: _family(
+        "raybus_service_condition_upgrade_paused",
+        "Whether an upgrade of the RayService is held where it is",
+        "condition",
+    ),
+    ConditionType.UPGRADE_STALLED: _family(
+        "raybus_service_condition_upgrade_stalled",
+        "Whether an upgrade of the RayService made no progress within its deadline",
+        "condition",
+    ),
+    ConditionType.UPGRADE_ABORTED: _family(
+        "raybus_service_condition_upgrade_aborted",
+        "Whether the RayService stays on its active cluster, whatever its spec asks for",
+        "condition",
+    ),
+}
 PHASE: Final = _family(
     "raybus_service_upgrade_phase",
     "1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, RollingBack or Draining",
@@ -129,16 +133,8 @@ LAST_SURGE: Final = _family(
     "raybus_service_last_upgrade_peak_surge_percent",
     "Most capacity beyond 100 that both clusters had together during the last upgrade",
 )
-_CONDITIONS: Final = {
-    READY: ConditionType.READY,
-    UPGRADING: ConditionType.UPGRADE_IN_PROGRESS,
-    ROLLING_BACK: ConditionType.ROLLBACK_IN_PROGRESS,
-    PAUSED: ConditionType.UPGRADE_PAUSED,
-    STALLED: ConditionType.UPGRADE_STALLED,
-    ABORTED: ConditionType.UPGRADE_ABORTED,
-}
 FAMILIES: Final = (
-    *(INFO, *_CONDITIONS, PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
+    *(INFO, *_CONDITIONS.values(), PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
     *(LAST_SECONDS, LAST_FINISHED, LAST_CUT, LAST_LOWEST, LAST_SURGE, OVERWRITTEN),
 )
 
@@ -248,7 +244,7 @@ class RayServiceCollector(Collector):
         )
         clusters = self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name))
         yield INFO, (), 1
-        for family, kind in _CONDITIONS.items():
+        for kind, family in _CONDITIONS.items():
             yield family, ("true" if conditions.is_true(held, kind) else "false",), 1
         yield PHASE, (_phase(service, record, clusters),), 1
         began = conditions.find(held, ConditionType.UPGRADE_IN_PROGRESS)

@@ -6,7 +6,7 @@ until then (`steps`). The state in the status comes once it is written, and agai
 published events is needed, and a crash at any moment costs at most a repetition.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -19,7 +19,6 @@ from common.ray import serve_writer
 from common.upgrade import events, gate_record, traffic_record, verdicts
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.events import Direction, Share, Split, Upgrade
-from common.upgrade.gates import Outcome as GateOutcome
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler import decided
@@ -136,19 +135,18 @@ def past_verdicts(observed: Observed) -> Iterator[Publish]:
     shown = observed.service.status.pending_service_status.last_traffic_migrated_time
     for step in traffic_record.past_steps(observed.upgrade):
         if shown is None or whole_seconds(step.since) >= shown:
-            is_verdict = (each.outcome != GateOutcome.INCONCLUSIVE for each in step.gates)
-            yield from _verdicts(observed, step, list(is_verdict))
+            yield from _verdicts(observed, step)
 
 
 def present_verdicts(observed: Observed) -> Iterator[Publish]:
     """Yield the verdicts at the present weight; a gate that the step waits for is one, too."""
     if (current := traffic_record.gates_of(observed.upgrade)) is not None:
-        yield from _verdicts(observed, gate_record.closed(current), list(map(verdicts.is_one, current.gates)))
+        yield from _verdicts(observed, current)
 
 
-def _verdicts(observed: Observed, step: gate_record.Step, wanted: Sequence[bool]) -> Iterator[Publish]:
+def _verdicts(observed: Observed, step: gate_record.Step | gate_record.Current) -> Iterator[Publish]:
     upgrade = _upgrade(observed, observed.names)
-    for index, each in ((index, each) for index, each in enumerate(step.gates) if wanted[index]):
+    for index, each in ((index, each) for index, each in enumerate(step.gates) if verdicts.is_one(each)):
         data = events.GateEvaluated(
             upgrade=upgrade,
             traffic_percent=min(step.weight, WHOLE),

@@ -6,9 +6,9 @@ from common.upgrade.gate_record import Current, State, Step, Verdict
 from common.upgrade.gates import Outcome
 
 
-def is_one(state: State) -> bool:
+def is_one(verdict: Verdict) -> bool:
     """Return whether a gate has a verdict: it passed, it failed, or the step waits for it."""
-    return state.waits or state.outcome != Outcome.INCONCLUSIVE
+    return verdict.outcome != Outcome.INCONCLUSIVE or (isinstance(verdict, State) and verdict.waits)
 
 
 def overall(gates: Iterable[Verdict]) -> Outcome:

@@ -5,13 +5,14 @@ import pytest
 
 from common.api.meta import ObjectMeta, clipped
 from common.api.ray_service import AppStatus, RayService, ServeDeploymentStatus
+from common.ray.serve_status import Application, Deployment
 from service_reconciler.status import room
 
 
-def apps(count: int, message: str) -> room.Applications:
-    deployments = {"Model": ServeDeploymentStatus(status="UNHEALTHY", message=message)}
-    failed = AppStatus(status="DEPLOY_FAILED", message=message, deployments=deployments)
-    return {f"app-{number:05}": failed for number in range(count)} | {"aaa": AppStatus(status="RUNNING")}
+def apps(count: int, message: str) -> dict[str, Application]:
+    deployments = {"Model": Deployment(status="UNHEALTHY", message=message)}
+    failed = Application(status="DEPLOY_FAILED", message=message, deployments=deployments)
+    return {f"app-{number:05}": failed for number in range(count)} | {"aaa": Application(status="RUNNING")}
 
 
 def size(found: room.Applications | None) -> int:
@@ -27,8 +28,10 @@ def test_what_is_returned_fits_and_names_those_that_fail(count: int, length: int
 
 
 def test_what_fits_is_left_as_it_is() -> None:
-    whole = apps(3, "no weights")
-    assert room.fitted(whole, 64 * 1024) == whole
+    deployments = {"Model": ServeDeploymentStatus(status="UNHEALTHY", message="no weights")}
+    failed = AppStatus(status="DEPLOY_FAILED", message="no weights", deployments=deployments)
+    whole = {"app-00000": failed, "app-00001": failed, "aaa": AppStatus(status="RUNNING")}
+    assert room.fitted(apps(2, "no weights"), 64 * 1024) == whole
 
 
 def test_applications_that_run_are_left_out_first() -> None:

@@ -11,9 +11,8 @@ import msgspec
 from common import conditions
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayClusterStatus
-from common.api.ray_service import AppStatus, ClusterServiceStatus, RayServiceStatus, ServeDeploymentStatus
+from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.conditions import ConditionUpdate
-from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
@@ -100,21 +99,9 @@ def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
         return ClusterServiceStatus(ray_cluster_name=name)
     apps = None
     if head_is_ready(view.cluster) and view.serve.details is not None:
-        apps = room.fitted(applications(view.serve.details), room.per_cluster(observed.service))
+        apps = room.fitted(view.serve.details.named(), room.per_cluster(observed.service))
     elif head_is_ready(view.cluster):
         old = observed.service.status
         held = (old.pending_service_status, old.active_service_status)
         apps = {each.ray_cluster_name: each.applications for each in held}.get(name)
     return ClusterServiceStatus(applications=apps, ray_cluster_name=name, ray_cluster_status=view.cluster.status)
-
-
-def applications(details: ServeDetails) -> dict[str, AppStatus] | None:
-    """Return the statuses that Serve reports for applications and deployments, unchanged."""
-    found: dict[str, AppStatus] = {}
-    for name, app in details.named().items():
-        deployments = {
-            name: ServeDeploymentStatus(status=each.status, message=each.message)
-            for name, each in app.deployments.items()
-        }
-        found[name] = AppStatus(status=app.status, message=app.message, deployments=deployments or None)
-    return found or None

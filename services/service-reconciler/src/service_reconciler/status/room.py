@@ -4,14 +4,14 @@ An object has 1.5 MiB, its spec, the last applied manifest and the statuses of b
 then the messages of deployments are left out, then applications, those that run first. The status mentions that it is not all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from common.api.meta import MARK, clipped
 from common.api.ray_service import AppStatus, RayService, RayServiceStatus, ServeDeploymentStatus
-from common.ray.serve_status import AppState
+from common.ray.serve_status import Application, AppState
 
 Applications = dict[str, AppStatus]
 
@@ -37,10 +37,10 @@ def per_cluster(service: RayService) -> int:
     return max(LEAST, min(MOST, OBJECT - RESERVED - used)) // 2
 
 
-def fitted(apps: Applications | None, room: int) -> Applications | None:
-    """Return applications that fit into `room` bytes."""
+def fitted(apps: Mapping[str, Application], room: int) -> Applications | None:
+    """Return the statuses that Serve reports for applications and deployments, as far as they fit into `room` bytes."""
     if not apps:
-        return apps
+        return None
     return next((each for each in _shorter(apps) if len(msgspec.json.encode(each)) <= room), None)
 
 
@@ -51,7 +51,7 @@ def is_cut(status: RayServiceStatus) -> bool:
     return any(MARK in each.message for app in apps for each in (app, *(app.deployments or {}).values()))
 
 
-def _shorter(apps: Applications) -> Iterator[Applications]:
+def _shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
     """Yield the applications as they are, then ever less of them."""
     for limit in LIMITS:
         yield {name: _with_messages(app, limit) for name, app in apps.items()}
@@ -63,10 +63,10 @@ def _shorter(apps: Applications) -> Iterator[Applications]:
         yield {name: bare[name] for name in names[:count]}
 
 
-def _with_messages(app: AppStatus, limit: int) -> AppStatus:
+def _with_messages(app: Application, limit: int) -> AppStatus:
     deployments = {
         name: ServeDeploymentStatus(status=each.status, message=_cut(each.message, limit))
-        for name, each in (app.deployments or {}).items()
+        for name, each in app.deployments.items()
     }
     return AppStatus(status=app.status, message=_cut(app.message, limit), deployments=deployments or None)
 

@@ -66,9 +66,9 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 def computed(found: Assessment) -> list[Condition]:
     """Return the conditions that hold once the plan is executed."""
-    observed, names, now = found.observed, found.names, found.now
+    observed, now = found.observed, found.now
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
-    is_upgrading, now_ready = bool(names.active and names.pending), ready(found)
+    now_ready = ready(found)
     base = conditions.without(before, ConditionType.READY) if starts_anew(found) else before
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
         return conditions.updated(base, now_ready, generation=generation, now=now)
@@ -81,9 +81,7 @@ def computed(found: Assessment) -> list[Condition]:
     elif rollback is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
         updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback))
-    wanted = {each.type: each for each in _of_controls(found, is_upgrading=is_upgrading)}
-    if is_upgrading and (gated := gates_passed(observed.upgrade)) is not None:
-        wanted[gated.type] = gated
+    wanted = {each.type: each for each in _of_controls(found)}
     kept = conditions.updated(base, *updates, generation=generation, now=now)
     kept = conditions.without(kept, *(kind for kind in CONTROLS if kind not in wanted))
     for update in wanted.values():
@@ -169,8 +167,9 @@ def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) ->
     return old.last_transition_time + SECOND if is_soon else now
 
 
-def _of_controls(found: Assessment, *, is_upgrading: bool) -> Iterator[ConditionUpdate]:
+def _of_controls(found: Assessment) -> Iterator[ConditionUpdate]:
     control, held = found.control, found.observed.service.status.conditions
+    is_upgrading = found.names.active and found.names.pending
     if is_upgrading and control.pause is not None:
         text = control.pause.message
         text = f"{text[0].upper()}{text[1:]}."
@@ -184,3 +183,5 @@ def _of_controls(found: Assessment, *, is_upgrading: bool) -> Iterator[Condition
     if found.observed.controls.problems:
         text = "; ".join(found.observed.controls.problems)
         yield ConditionUpdate(ConditionType.INVALID_ANNOTATIONS, "True", Reason.INVALID_VALUE, text)
+    if is_upgrading and (gated := gates_passed(found.observed.upgrade)) is not None:
+        yield gated

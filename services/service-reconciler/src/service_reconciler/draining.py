@@ -150,9 +150,13 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
-    """Publish the end of an upgrade, and write its receipt on the RayService unless that has a later one."""
+    """Publish the end of an upgrade, and write its receipt on the RayService unless that has a later one.
+
+    There may be two unneeded clusters at once. While they cannot be deleted, their receipts would replace each other without end.
+    """
     published: list[Action] = [*upgrade_events.completed(observed, receipt)]
-    if receipts.is_overtaken(observed, receipt):
+    held = receipts.written(observed)
+    if held is not None and (held.started, held.new) > (receipt.started, receipt.new):
         return published
     failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "
     report = ActionEvents(

@@ -1,14 +1,10 @@
 """What this service takes from its environment besides the settings that all services share; decisions get it as data (spec rayservice §1)."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
 from common.feature_gates import BETA, Gates
-
-DELETION_SLACK: Final = 2
-"""Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

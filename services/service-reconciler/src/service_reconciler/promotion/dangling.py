@@ -6,8 +6,9 @@ from typing import Final
 from common import annotation_record, durations, labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
-from service_reconciler.settings import DELETION_SLACK
 
+DELETION_SLACK: Final = 2
+"""Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""

@@ -118,15 +118,6 @@ def is_written(observed: Observed, receipt: Receipt) -> bool:
     return held is not None and (held.old, held.new) == (receipt.old, receipt.new)
 
 
-def is_overtaken(observed: Observed, receipt: Receipt) -> bool:
-    """Return whether the RayService has the receipt of a later upgrade, which an earlier one does not replace.
-
-    There may be two unneeded clusters at once. While they cannot be deleted, their receipts would replace each other without end.
-    """
-    held = written(observed)
-    return held is not None and (held.started, held.new) > (receipt.started, receipt.new)
-
-
 def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, completed: datetime) -> SoFar:
     found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
     moved = found.moved_at if found is not None else None

@@ -40,8 +40,6 @@ from service_reconciler.resources import services
 
 log = structlog.get_logger()
 
-_MINUTES: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
-
 
 def _family(name: str, text: str, *labels: str) -> Family:
     return Family(name=name, text=text, labels=("name", "namespace", "uid", *labels))
@@ -143,7 +141,7 @@ UPGRADE_SECONDS: Final = Histogram(
     "raybus_upgrade_duration_seconds",
     "How long upgrades took that ended: preparing, shifting, draining, total",
     ["phase"],
-    buckets=_MINUTES,
+    buckets=(1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400),
 )
 DRAINS: Final = Counter(
     "raybus_drains_total",

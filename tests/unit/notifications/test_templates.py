@@ -97,7 +97,7 @@ def test_foreign_text_is_shown_as_text(message: str, shown: str) -> None:
 def test_a_kind_of_a_later_release_has_a_text() -> None:
     event = CloudEvent[Data](
         id="1",
-        source=upgrade_events.source(*PLACE),
+        source="/apis/ray.io/v1/namespaces/default/rayservices/greeter",
         type=upgrade_events.type_of("shadowed"),
         subject="greeter",
         time=datetime(2026, 1, 1, tzinfo=UTC),

@@ -243,11 +243,6 @@ def identity(data: Data, *facts: object) -> str:
     return f"{name}-{_digest(*facts)[:12]}" if facts else name
 
 
-def source(namespace: str, name: str) -> str:
-    """Return the source of a RayService's events."""
-    return f"/apis/ray.io/v1/namespaces/{namespace}/rayservices/{name}"
-
-
 def type_of(kind: str) -> str:
     """Return the CloudEvents type of a kind."""
     return f"{TYPE_PREFIX}{kind}{TYPE_SUFFIX}"
@@ -262,7 +257,7 @@ def encode(event: Event, *, trace: str | None = None) -> Wire:
     """Write an event; `trace` is a W3C traceparent."""
     written = CloudEvent[Data](
         id=event.id,
-        source=source(event.namespace, event.name),
+        source=f"/apis/ray.io/v1/namespaces/{event.namespace}/rayservices/{event.name}",
         type=type_of(event.data.kind),
         subject=event.name,
         time=event.time,

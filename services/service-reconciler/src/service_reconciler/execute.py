@@ -61,21 +61,18 @@ class Execution:
         meta = observed.service.metadata
         try:
             await self._record(observed.service, action)
-        except errors.Terminal as problem:
-            lost: errors.RaybusError = problem
-        except errors.Retryable as problem:
-            if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
-                raise
-            self._unrecorded[meta.uid] = self._unrecorded.get(meta.uid, 0) + 1
-            if self._unrecorded[meta.uid] < UNRECORDED_LIMIT:
-                raise
-            del self._unrecorded[meta.uid]
-            lost = problem
+        except (errors.Conflict, errors.AlreadyExists, errors.NotOurs):
+            raise
+        except (errors.Retryable, errors.Terminal) as problem:
+            if isinstance(problem, errors.Retryable):
+                failures = self._unrecorded.pop(meta.uid, 0) + 1
+                if failures < UNRECORDED_LIMIT:
+                    self._unrecorded[meta.uid] = failures
+                    raise
+            note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
+            await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
         else:
             self._unrecorded.pop(meta.uid, None)
-            return False
-        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {lost}"
-        await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
         return False
 
     async def _report_policy(self, action: ReportPolicy, observed: Observed, _writer: Writer) -> bool:

@@ -74,11 +74,10 @@ class Publisher:
             await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
         except errors.NotOurs:
             raise  # the RayService's new owner publishes it
-        except errors.Retryable as problem:
-            if self._bus.problem is not None or self._is_waited_for():
+        except (errors.Retryable, errors.Terminal) as problem:
+            is_retryable = isinstance(problem, errors.Retryable)
+            if is_retryable and (self._bus.problem is not None or self._is_waited_for()):
                 raise
-            lost = problem
-        except errors.Terminal as problem:
             lost = problem
         else:
             self._refused_since = None

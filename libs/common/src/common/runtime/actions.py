@@ -47,10 +47,6 @@ class Report(msgspec.Struct, frozen=True):
         success = normal(done, self.verb, f"{self.verb}d {self.what.format(*names, **more)}")
         return ActionEvents(success=success, failure=warning(failed, self.verb, note.format(*names, **more)))
 
-    def failure(self, *names: str) -> ActionEvents:
-        """Return the Event of a failure alone."""
-        return ActionEvents(failure=self.of(*names).failure)
-
 
 SILENT: Final = ActionEvents()
 MAIN: Final = "main"

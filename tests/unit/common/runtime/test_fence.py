@@ -51,7 +51,7 @@ async def test_no_write_to_the_api_server_is_sent() -> None:
             kube.delete(POD, "ns", "a"),
             kube.delete_collection(POD, "ns", label_selector="a=b"),
             ProxiedDashboard(kube).request(HEAD, APPLICATIONS, most=1, config={}),
-            DirectDashboard(domain="nowhere", check_write=kube.check_write).request(
+            DirectDashboard(domain="nowhere", check_write=kube.may_write).request(
                 HEAD, APPLICATIONS, most=1, config={}
             ),
         ):

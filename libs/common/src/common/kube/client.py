@@ -139,12 +139,10 @@ class KubeClient(Kube):
         """The URL of the API server."""
         self._authorize = authorize
         self._authorization = config.authorization
-        connector = aiohttp.TCPConnector(ssl=config.tls or True)
-        session = partial(aiohttp.ClientSession, connector=connector, connector_owner=False)
+        session = partial(aiohttp.ClientSession, connector=aiohttp.TCPConnector(ssl=config.tls or True))
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
-        self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
-        self._connector = connector
+        self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, connector_owner=False)
         self._server_name = config.server_name
         server = urlsplit(self.server)
         is_direct = server.hostname is None or proxy_bypass(server.netloc)
@@ -166,15 +164,10 @@ class KubeClient(Kube):
         """Read a kubeconfig file and its context, or the pod's own ServiceAccount when there is none."""
         return cls(await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent)
 
-    def check_write(self) -> None:
-        """Raise what a write would meet here that must not pass; for writes that take another way."""
-        self.may_write()
-
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
         await self._foreign.close()
-        await self._connector.close()
+        await self._session.close()  # and with it the connector of both
 
     async def request(
         self,

@@ -173,7 +173,7 @@ async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashbo
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return
-    async with aclosing(DirectDashboard(domain=settings.cluster_domain, check_write=kube.check_write)) as direct:
+    async with aclosing(DirectDashboard(domain=settings.cluster_domain, check_write=kube.may_write)) as direct:
         yield direct
 
 

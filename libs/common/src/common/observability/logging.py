@@ -3,26 +3,16 @@
 import logging
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import Processor
 
 
 def configure(service: str, *, level: str) -> None:
     """Send structlog's and the standard library's records to the standard error as JSON."""
-
-    def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        event["service"] = service
-        return event
-
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-        stamp,
-    ]
-    render = [
-        structlog.processors.format_exc_info,
-        structlog.processors.EventRenamer("msg"),
-        structlog.processors.JSONRenderer(),
+        lambda _logger, _method, event: {**event, "service": service},
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -34,7 +24,12 @@ def configure(service: str, *, level: str) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                structlog.processors.EventRenamer("msg"),
+                structlog.processors.JSONRenderer(),
+            ],
         )
     )
     handler.addFilter(_is_worth_logging)

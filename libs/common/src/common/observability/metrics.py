@@ -132,6 +132,7 @@ RESULTS: Final = ("success", "requeue_after", "requeue", "error")
 UNANSWERED: Final = "<error>"
 """client-go's text in place of a status code."""
 PERIOD_SECONDS: Final = 0.25
+_series_of: Final = cache(Histogram.labels)
 
 
 class ReconcileMeter:
@@ -165,25 +166,20 @@ class RequestMeter:
     """The series of one API server."""
 
     def __init__(self, host: str) -> None:
-        def series_of(verb: str) -> tuple[Histogram, ...]:
-            families = (REQUEST_BYTES, REQUEST_SECONDS, ANSWER_BYTES)
-            return tuple(each.labels(verb, host) for each in families)
-
         self._host = host
-        self._series_of = cache(series_of)
 
     def sent(self, verb: str, body: bytes | None) -> None:
         """Record what is sent."""
-        self._series_of(verb)[0].observe(len(body or b""))
+        _series_of(REQUEST_BYTES, verb, self._host).observe(len(body or b""))
 
     def answered(self, verb: str, code: str, seconds: float) -> None:
         """Count an answer by its code, or that there was none."""
         REQUESTS.labels(code, verb, self._host).inc()
-        self._series_of(verb)[1].observe(seconds)
+        _series_of(REQUEST_SECONDS, verb, self._host).observe(seconds)
 
     def read(self, verb: str, body: bytes) -> None:
         """Record an answer's body."""
-        self._series_of(verb)[2].observe(len(body))
+        _series_of(ANSWER_BYTES, verb, self._host).observe(len(body))
 
 
 def measure_lag(loop: asyncio.AbstractEventLoop) -> None:

@@ -54,18 +54,16 @@ class Series(msgspec.Struct, kw_only=True):
     """When a repeat is written again; at once as long as the API server does not know that it repeats."""
 
 
-class _Write(msgspec.Struct, frozen=True):
-    """One request to the API server."""
+Request = Callable[[], Awaitable[object]]
+"""One write of an Event to the API server."""
 
-    event: Event
-    request: Callable[[], Awaitable[object]]
 
-    async def send(self) -> None:
-        """Send it; log why the API server does not take the event."""
-        try:
-            await self.request()
-        except errors.RaybusError as problem:
-            log.warning("an event is lost", reason=self.event.reason, note=self.event.note, error=str(problem))
+async def _send(request: Request, event: Event) -> None:
+    """Send a request; log why the API server does not take the event."""
+    try:
+        await request()
+    except errors.RaybusError as problem:
+        log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
 
 
 class EventRecorder:
@@ -78,8 +76,8 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._recorded = Remembered[tuple[str, Event], Series](most=REMEMBERED)
-        self._waiting: deque[tuple[_Write, float]] = deque()
-        """Writes, and since when each waits by the event loop's clock."""
+        self._waiting: deque[tuple[Request, Event, float]] = deque()
+        """Writes of events, and since when each waits by the event loop's clock."""
         self._arrived: asyncio.Event | None = None
         """Set when a write waits; None while `run` does not."""
 
@@ -92,12 +90,12 @@ class EventRecorder:
                     while not self._waiting:
                         self._arrived.clear()
                         await self._arrived.wait()
-                    write, since = self._waiting[0]
+                    request, event, since = self._waiting[0]
                     while waiting_keys() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
                         await asyncio.sleep(CHECK_SECONDS)
                     self._waiting.popleft()
                     try:
-                        await write.send()
+                        await _send(request, event)
                     except Exception as problem:  # an Event is never worth the process
                         log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
@@ -108,15 +106,15 @@ class EventRecorder:
 
         The request itself waits, so that a repeat takes no place, and neither does the rest of an object's metadata.
         """
-        if (write := self._write(about, event, count)) is None:
+        if (request := self._request(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MOST_WAITING:
-            await write.send()
+            await _send(request, event)
             return
-        self._waiting.append((write, asyncio.get_running_loop().time()))
+        self._waiting.append((request, event, asyncio.get_running_loop().time()))
         self._arrived.set()
 
-    def _write(self, about: ObjectMeta, event: Event, count: int) -> _Write | None:
+    def _request(self, about: ObjectMeta, event: Event, count: int) -> Request | None:
         """Return what is written of an event now; None for a repeat that is only counted."""
         note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
         event = msgspec.structs.replace(event, note=note)  # what is remembered is no longer than what is written
@@ -126,13 +124,13 @@ class EventRecorder:
             body = self._body(about, event, count)
             until = seen + QUIET_SECONDS if count > 1 else seen
             self._recorded[key] = Series(name=body["metadata"]["name"], count=count, seen=seen, written_until=until)
-            return _Write(event, partial(self._kube.create, EVENT, about.namespace, body))
+            return partial(self._kube.create, EVENT, about.namespace, body)
         series.count, series.seen = series.count + count, seen
         if seen < series.written_until:
             return None
         series.written_until = seen + QUIET_SECONDS
         repeated = Patch(body={"series": self._series(series.count)})
-        return _Write(event, partial(self._kube.patch, EVENT, about.namespace, series.name, repeated))
+        return partial(self._kube.patch, EVENT, about.namespace, series.name, repeated)
 
     async def report_quarantine(self, about: ObjectMeta, why: str) -> None:
         """Report on a root object that it waits for an object in quarantine."""

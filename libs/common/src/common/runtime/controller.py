@@ -132,7 +132,7 @@ class Controller:
                         async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
                             again = await chosen(key, now)
                     except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
-                        self._failed(key, _cause(problem))
+                        self._failed(key, problem)
                     except asyncio.CancelledError as problem:
                         if not tasks.is_stray():
                             raise
@@ -172,7 +172,10 @@ class Controller:
         return guard
 
     def _failed(self, key: Key, problem: BaseException) -> None:
-        """Decide when a key is reconciled again after an error."""
+        """Decide when a key is reconciled again after an error, or the first one of a group, such as two reads side by side raise."""
+        causes = list(errors.leaves(problem))
+        if all(isinstance(each, errors.RaybusError) for each in causes):
+            problem = causes[0]
         failures = min(self.queue.failures(key), MOST_DOUBLINGS)
         least, level, traceback = 0.0, logging.WARNING, None
         match problem:
@@ -196,10 +199,3 @@ class Controller:
         log.log(level, text, error=str(problem), retry_after=wait, exc_info=traceback)
         self._meter.errors.inc()
         self._meter.retries.inc()
-
-
-def _cause(problem: Exception) -> Exception:
-    """Return the first error of a group, such as two reads side by side raise, if `common.errors` has a meaning for each."""
-    found = list(errors.leaves(problem))
-    known = [each for each in found if isinstance(each, errors.RaybusError)]
-    return known[0] if len(known) == len(found) else problem

@@ -185,12 +185,12 @@ class Cache:
 
     def remove(
         self, kind: type[Object], namespace: str, name: str, *, version: int, partition: int | None = None
-    ) -> bool:
-        """Forget an object that was gone at a version; return whether anything changed."""
+    ) -> Object | None:
+        """Forget an object that was gone at a version; return it, None if it is not known, or newer."""
         key = (kind, namespace, name)
         known = self._objects.get(key)
         if known is not None and known.metadata.version > version:
-            return False
+            return None
         before = self._gone.pop(key, (-1, None))
         self._gone[key] = (version, partition) if version >= before[0] else before
         if len(self._gone) > REMEMBERED_DELETIONS:
@@ -198,7 +198,7 @@ class Cache:
         self._set(key, None)
         if known is not None:
             self._removed.append(known)
-        return known is not None
+        return known
 
     def take_removed(self) -> Objects:
         """Return the objects that were removed since this was called last."""

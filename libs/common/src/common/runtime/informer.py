@@ -93,8 +93,7 @@ class Informer:
 
     def defer(self, key: Key) -> None:
         """Enqueue a key that may not be reconciled once the state of its partition is complete."""
-        partition = self._followed(key)
-        if partition is not None:
+        if (partition := self._followed(key)) is not None:
             partition.defer(key)
 
     def silent_since(self, key: Key) -> float | None:
@@ -216,13 +215,13 @@ class _Partition:
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Take an object out of the cache and enqueue the keys that it concerned."""
-        view, cache = self._view(kind), self._informer.cache
+        view, informer = self._view(kind), self._informer
         if view is None:
             return
-        self._enqueue(self._informer.quarantine.pop((view, namespace, name), partition=self._number))
-        known = cache.get(view, namespace, name)
-        if cache.remove(view, namespace, name, version=version, partition=self._number) and known is not None:
-            self._enqueue(self._keys_of(known, trace))
+        place = (view, namespace, name)
+        self._enqueue(informer.quarantine.pop(place, partition=self._number))
+        if (gone := informer.cache.remove(*place, version=version, partition=self._number)) is not None:
+            self._enqueue(self._keys_of(gone, trace))
 
     def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
         """Handle a move to another partition (None: one that is not followed); the old state counts until that partition sends one."""
@@ -231,8 +230,7 @@ class _Partition:
             return
         place, followed = (view, namespace, name), to if to in informer.followed else None
         self._enqueue(informer.quarantine.pop(place, partition=self._number))
-        gone = cache.move(*place, origin=self._number, to=followed)
-        if gone is not None:
+        if (gone := cache.move(*place, origin=self._number, to=followed)) is not None:
             self._enqueue(self._keys_of(gone, ""))
         elif to is not None and view is informer.watched.root and cache.partition_of(*place) == to:
             informer.partition_of[Key(namespace, name)] = to

@@ -6,8 +6,8 @@ partitions. A missing server is waited for, never a reason to crash. At the end 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from secrets import token_hex
 from typing import Final
 
@@ -17,6 +17,7 @@ from common.bus.nats import Bus
 from common.bus.sharding import Tree
 from common.bus.state_feed import StateFeed
 from common.clock import Clock, ServerClock, SystemClock, steady
+from common.kube import rest_config
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
@@ -65,9 +66,10 @@ Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
 
 async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None) -> None:
     """Run a reconciler until cancelled; a service that publishes on the bus itself passes its own `bus`."""
-    user_agent = f"raybus-{settings.service}/{version}"
-    async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
-        # Leases go through a client of their own: no number of reconciles delays a renewal, and the fence does not stop one.
+    config = await rest_config.load(kubeconfig=settings.kubeconfig)
+    # Leases go through a client of their own: no number of reconciles delays a renewal, and the fence does not stop one.
+    kube, own = (KubeClient(config, user_agent=f"raybus-{settings.service}/{version}") for _ in range(2))
+    try:
         clock, fence, bus = ServerClock(), Fence(), bus or Bus(settings)
         own.learn_date = clock.learn  # from Leases alone, so no tenant writes these dates
         kube.may_write = fence.check
@@ -78,14 +80,8 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
             group.create_task(bus.run())
             async with assemble(kube, clock) as app:
                 await replica.take_part(app)
-
-
-@asynccontextmanager
-async def _client(settings: Settings, user_agent: str) -> AsyncGenerator[KubeClient]:
-    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
-    try:
-        yield kube
     finally:
+        await own.close()
         await kube.close()
 
 

@@ -54,21 +54,16 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_un
     client_key_data: bytes | None = None
 
 
-class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class _Context(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     user: str = ""
 
 
-class _NamedContext(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    context: _Chosen
-
-
 class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A kubeconfig; clusters and users are converted once they are chosen, for others may be of any kind."""
+    """A kubeconfig; its parts are converted once they are chosen, for others may be of any kind."""
 
     current_context: str = msgspec.field(name="current-context", default="")
-    contexts: list[_NamedContext] = []
+    contexts: list[dict[str, object]] = []
     clusters: list[dict[str, object]] = []
     users: list[dict[str, object]] = []
 
@@ -113,10 +108,11 @@ def _plain(file: Path, context: str | None) -> RestConfig | None:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         config = msgspec.convert(yaml.load(file.read_bytes(), Loader=loader), _Kubeconfig)  # noqa: S506  (a safe loader)
         wanted = context or config.current_context
-        (chosen,) = (each.context for each in config.contexts if each.name == wanted)
-        (found,) = (each["cluster"] for each in config.clusters if each["name"] == chosen.cluster)
-        (user,) = (each["user"] for each in config.users if each["name"] == chosen.user)
-        cluster, user = msgspec.convert(found, _Cluster), msgspec.convert(user, _User)
+        (chosen,) = (msgspec.convert(each["context"], _Context) for each in config.contexts if each["name"] == wanted)
+        (cluster,) = (
+            msgspec.convert(each["cluster"], _Cluster) for each in config.clusters if each["name"] == chosen.cluster
+        )
+        (user,) = (msgspec.convert(each["user"], _User) for each in config.users if each["name"] == chosen.user)
     except (OSError, ValueError, LookupError, yaml.YAMLError):
         return None
     bearer = None if user.token is None else f"Bearer {user.token}"

@@ -53,9 +53,8 @@ class PartitionFeeds:
     def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
         for each in sorted(partitions):
-            self._following[each] = self._group.create_task(
-                self._feed.follow(each, self._controller.informer.hold(each))
-            )
+            listener = self._controller.informer.hold(each)
+            self._following[each] = self._group.create_task(self._feed.follow(each, listener))
 
     def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
         """Count the objects of some partitions."""

@@ -117,20 +117,19 @@ def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
     """Divide all partitions among replicas, evenly, with as few moves from what they hold as that allows."""
     least, more = divmod(PARTITIONS, len(holdings))
     shares: dict[str, set[int]] = {}
-    room: dict[str, int] = {}
+    quotas: dict[str, int] = {}
     free = set(ALL)
     for rank, member in enumerate(sorted(holdings, key=lambda each: (-len(holdings[each]), each))):
-        quota = least + (rank < more)
+        quotas[member] = least + (rank < more)
         best = sorted(holdings[member] & free, key=lambda each: _score(member, each), reverse=True)
-        shares[member] = set(best[:quota])
-        room[member] = quota - len(shares[member])
+        shares[member] = set(best[: quotas[member]])
         free -= shares[member]
-    bids = ((_score(member, each), member, each) for member in room if room[member] for each in free)
+    needy = [member for member in shares if len(shares[member]) < quotas[member]]
+    bids = ((_score(member, each), member, each) for member in needy for each in free)
     for _, member, partition in sorted(bids, reverse=True):
-        if room[member] and partition in free:
+        if partition in free and len(shares[member]) < quotas[member]:
             free.discard(partition)
             shares[member].add(partition)
-            room[member] -= 1
     return {member: frozenset(found) for member, found in shares.items()}
 
 

@@ -55,16 +55,12 @@ class FirstSeen:
         self._changed = asyncio.Event()
         self._decoder = msgspec.json.Decoder(Object)
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
         """Take an object as it is now."""
         key = self._seen(self._decoder.decode(raw))
         if key is not None and key not in self.at:
             self.at[key] = asyncio.get_running_loop().time()
             self._changed.set()
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        """Take what is left of an object."""
-        self.present(raw)
 
     def gone(self, raw: bytes) -> None:
         """Pass over a deletion."""

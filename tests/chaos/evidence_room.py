@@ -106,12 +106,8 @@ class _Eye:
         self._kind = target.resource.kind
         self._decoder = msgspec.json.Decoder(Object)
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
         """Take an object as it is now."""
-        self._take(raw, is_gone=False)
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        """Take what is left of an object."""
         self._take(raw, is_gone=False)
 
     def gone(self, raw: bytes) -> None:

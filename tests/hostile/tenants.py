@@ -80,12 +80,10 @@ class Events:
     def __init__(self) -> None:
         self.reasons: defaultdict[Key, set[str]] = defaultdict(set)
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
+        assert not why, f"an Event cannot be read: {why}: {raw[:200]!r}"
         event = msgspec.json.decode(raw, type=_Event)
         self.reasons[event.regarding.namespace, event.regarding.name].add(event.reason)
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        raise AssertionError(f"an Event cannot be read: {why}: {raw[:200]!r}")
 
     def gone(self, raw: bytes) -> None:
         """Keep the reason: it was reported."""

@@ -41,13 +41,11 @@ class _Store:
         self.held: dict[str, Json] = {}
         self._changed = changed
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
+        assert not why, f"the victim writes nothing that cannot be read: {why}: {raw[:200]!r}"
         body: Json = msgspec.json.decode(raw)
         self.held[body["metadata"]["name"]] = body
         self._changed.set()
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        raise AssertionError(f"the victim writes nothing that cannot be read: {why}: {raw[:200]!r}")
 
     def gone(self, raw: bytes) -> None:
         self.held.pop(msgspec.json.decode(raw)["metadata"]["name"], None)

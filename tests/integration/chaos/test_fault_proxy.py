@@ -28,10 +28,7 @@ class Names:
     def __init__(self) -> None:
         self.reported: list[bytes] = []
 
-    def present(self, raw: bytes) -> None:
-        self.reported.append(raw)
-
-    def spoiled(self, raw: bytes, why: str) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
         self.reported.append(raw)
 
     def gone(self, raw: bytes) -> None:

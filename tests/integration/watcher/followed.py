@@ -18,10 +18,7 @@ class Collection:
         self.names: set[str] = set()
         self.lists = 0
 
-    def present(self, raw: bytes) -> None:
-        self.names.add(_name(raw))
-
-    def spoiled(self, raw: bytes, why: str) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
         self.names.add(_name(raw))
 
     def gone(self, raw: bytes) -> None:

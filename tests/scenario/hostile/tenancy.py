@@ -241,10 +241,8 @@ class Tenancy:
             raw = untrusted.pruned(raw)
         if is_gone:
             source.gone(raw)
-        elif untrusted.CUT in raw:
-            source.spoiled(raw, "it nests too deep")
         else:
-            source.present(raw)
+            source.present(raw, "it nests too deep" if untrusted.CUT in raw else "")
 
     def _admission(self, request: Request) -> errors.RaybusError | None:
         """Refuse what a quota or the kind's own schema refuses; our views stand for the schema."""

@@ -47,11 +47,8 @@ class _Sink:
         self._listener = listener
         self._waiting = waiting
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
         self._listener.changed(self._kind, raw, trace="")
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        self.present(raw)
 
     def gone(self, raw: bytes) -> None:
         meta = _head.decode(raw).metadata

@@ -436,7 +436,7 @@ async def test_a_list_below_an_earlier_one_ends_the_session(setup: Setup) -> Non
 
 async def test_an_object_that_nests_too_deep_is_in_quarantine_and_others_pass(setup: Setup) -> None:
     clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
-    clusters.spoiled(an_object("hostile", 4), "it nests deeper than 100 levels")
+    clusters.present(an_object("hostile", 4), "it nests deeper than 100 levels")
     clusters.present(an_object("demo", 5))
     setup.relay.everything_is_listed()
 
@@ -467,7 +467,7 @@ async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
 
 async def test_an_object_leaves_quarantine_with_the_version_that_can_be_read(setup: Setup) -> None:
     clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
-    clusters.spoiled(an_object("demo", 4), "it nests too deep")
+    clusters.present(an_object("demo", 4), "it nests too deep")
     setup.relay.everything_is_listed()
     clusters.present(an_object("demo", 5))
 
@@ -484,7 +484,7 @@ async def test_what_stands_for_an_object_is_small_and_leads_to_its_root(setup: S
         "labels": {"ray.io/cluster": "demo", **{f"label-{number}": "x" for number in range(1000)}},
         "ownerReferences": [{"kind": "RayCluster", "name": "demo", "controller": True}],
     }
-    setup.source(PODS, resources.POD).spoiled(msgspec.json.encode({"metadata": metadata}), "it nests too deep")
+    setup.source(PODS, resources.POD).present(msgspec.json.encode({"metadata": metadata}), "it nests too deep")
     setup.relay.everything_is_listed()
 
     message = setup.waiting()[subject(DEMO, "Pod", "pod")]

@@ -187,13 +187,11 @@ class Keeper:
 
     # --- the sink of the watch ---------------------------------------------------------------------------------------------
 
-    def present(self, raw: bytes) -> None:
-        found = msgspec.json.decode(raw, type=_Object)
-        self._maps[found.metadata.name] = found.data
-        self._changed.set()
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        pass
+    def present(self, raw: bytes, why: str = "") -> None:
+        if not why:
+            found = msgspec.json.decode(raw, type=_Object)
+            self._maps[found.metadata.name] = found.data
+            self._changed.set()
 
     def gone(self, raw: bytes) -> None:
         self._maps.pop(msgspec.json.decode(raw, type=_Object).metadata.name, None)

@@ -288,6 +288,6 @@ class Source:
     """The sink of one watch; implements `common.kube.watch.Sink`."""
 
     def __init__(self, relay: Relay, number: int, resource: Resource) -> None:
-        self.present = self.spoiled = partial(relay.take, number, resource)
+        self.present = partial(relay.take, number, resource)
         self.gone = partial(relay.gone, number, resource.kind)
         self.listed = partial(relay.listed, number, resource.kind)

@@ -65,7 +65,7 @@ def test_a_store_keeps_what_there_is() -> None:
     assert store.is_listed
     assert [each.metadata["name"] for each in store.objects] == ["a", "b"]
     store.gone(_an_object("a"))
-    store.spoiled(_an_object("d"), "it nests too deep")
+    store.present(_an_object("d"), "it nests too deep")
     assert [each.metadata["name"] for each in store.objects] == ["b", "d"]
     assert _changes(changed)
 

@@ -79,12 +79,8 @@ class Followed:
             raise errors.Unavailable("not now")
         self.taken.append((what, version))
 
-    def present(self, raw: bytes) -> None:
-        self._take("present", raw)
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        assert why
-        self._take("spoiled", raw)
+    def present(self, raw: bytes, why: str = "") -> None:
+        self._take("spoiled" if why else "present", raw)
 
     def gone(self, raw: bytes) -> None:
         self._take("gone", raw)

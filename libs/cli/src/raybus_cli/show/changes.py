@@ -38,12 +38,9 @@ class Store(Generic[T]):
         """Return all of them."""
         return self._objects.values()
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:  # noqa: ARG002  (what is left of an object is shown)
         self._objects[_key(raw)] = msgspec.json.decode(raw, type=self._view)
         self._changed.set()
-
-    def spoiled(self, raw: bytes, why: str) -> None:  # noqa: ARG002  (the rest of the object is shown)
-        self.present(raw)
 
     def gone(self, raw: bytes) -> None:
         self._objects.pop(_key(raw), None)
@@ -62,15 +59,12 @@ class Signal:
         self._changed = changed
         self._versions: dict[Key, str] = {}
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:  # noqa: ARG002  (the reader reports it)
         meta = msgspec.json.decode(raw, type=_Head).metadata
         key = (meta.namespace, meta.name)
         if self._versions.get(key) != meta.resource_version:
             self._versions[key] = meta.resource_version
             self._changed.set()
-
-    def spoiled(self, raw: bytes, why: str) -> None:  # noqa: ARG002  (the reader reports it)
-        self.present(raw)
 
     def gone(self, raw: bytes) -> None:
         self._versions.pop(_key(raw), None)
@@ -90,13 +84,12 @@ class EventSignal:
         """Kind and name of the objects."""
         self._changed = changed
 
-    def present(self, raw: bytes) -> None:
+    def present(self, raw: bytes, why: str = "") -> None:
+        if why:  # an Event that is not shown either
+            return
         about = msgspec.json.decode(raw, type=_Head).regarding
         if (about.kind, about.name) in self.objects:
             self._changed.set()
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        """Ignore an Event that is not shown either."""
 
     def gone(self, raw: bytes) -> None:
         """Ignore the expiry of an Event."""

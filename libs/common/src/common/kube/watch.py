@@ -67,11 +67,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 class Sink(Protocol):
     """Receives the collection; must return at once."""
 
-    def present(self, raw: bytes) -> None:
-        """Take an object as it is now."""
-
-    def spoiled(self, raw: bytes, why: str) -> None:
-        """Take an object that cannot be shown whole; `raw` holds its metadata, and what else is left of it."""
+    def present(self, raw: bytes, why: str = "") -> None:
+        """Take an object as it is now; with the reason if `raw` holds no more than its metadata and what else is left of it."""
 
     def gone(self, raw: bytes) -> None:
         """Take the last state of an object that was deleted, with the version of its deletion."""
@@ -189,10 +186,7 @@ class Watch:
             for each in page.items or []:
                 meta, raw = _head.decode(each).metadata, bytes(each)
                 keys.add((meta.namespace, meta.name))
-                if untrusted.CUT in raw:
-                    self._sink.spoiled(raw, TOO_DEEP)
-                else:
-                    self._sink.present(raw)
+                self._sink.present(raw, TOO_DEEP if untrusted.CUT in raw else "")
             if not page.metadata.go_on:
                 self._sink.listed(keys, page.metadata.resource_version)
                 return page.metadata.resource_version
@@ -219,7 +213,7 @@ class Watch:
                     raw = bytes(event.object)
                     match event.type:
                         case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
-                            yield partial(self._sink.spoiled, why=TOO_DEEP), raw
+                            yield partial(self._sink.present, why=TOO_DEEP), raw
                         case "ADDED" | "MODIFIED":
                             yield self._sink.present, raw
                         case "DELETED":

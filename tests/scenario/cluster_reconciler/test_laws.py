@@ -11,8 +11,8 @@ from cluster_reconciler import plan, wiring
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods, workers
-from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.workers import GroupDecision
+from cluster_reconciler.resources.node import Namer
 from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body

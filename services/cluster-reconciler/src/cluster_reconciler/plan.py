@@ -15,10 +15,9 @@ from cluster_reconciler import batch, children, events, pki, redis_cleanup, refu
 from cluster_reconciler.actions import ClusterPlan, Continue, CreateWorker, step
 from cluster_reconciler.observed import Observed, described, irrecoverable
 from cluster_reconciler.pods import all_pods, workers
-from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
-from cluster_reconciler.resources.node import ReplicaIndex
+from cluster_reconciler.resources.node import Namer, ReplicaIndex
 from common import labels, pod_json
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits

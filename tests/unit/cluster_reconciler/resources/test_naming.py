@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods.naming import Namer
+from cluster_reconciler.resources.node import Namer
 from common.names import SAFE_ALPHABET
 from support.builders.pods import NOW, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster

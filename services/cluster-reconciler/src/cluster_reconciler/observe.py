@@ -244,15 +244,18 @@ class Observer:
         """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
         memory, now = self.memory_of(observed.cluster), observed.now
         known = memory.pki or Pki(read_at=_NEVER)
-        trusted = msgspec.structs.replace(observed, pki=msgspec.structs.replace(known, is_fresh=False))
+        found = msgspec.structs.replace(known, is_fresh=False)
+        trusted = msgspec.structs.replace(observed, pki=found)
         limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
-        if is_trusted and now - known.read_at < limit:
-            return _with_predecessors(trusted)
-        was_awaited = memory.pki is not None and bool(pki.missing(trusted))
-        found = await self._read_pki(observed, Pki(read_at=now, was_awaited=was_awaited, changed_at=known.changed_at))
-        is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
-        memory.pki = msgspec.structs.replace(found, awaited_since=None if is_complete else known.awaited_since or now)
-        return _with_predecessors(msgspec.structs.replace(observed, pki=memory.pki))
+        if not is_trusted or now - known.read_at >= limit:
+            was_awaited = memory.pki is not None and bool(pki.missing(trusted))
+            fresh = Pki(read_at=now, was_awaited=was_awaited, changed_at=known.changed_at)
+            found = await self._read_pki(observed, fresh)
+            is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
+            since = None if is_complete else known.awaited_since or now
+            memory.pki = found = msgspec.structs.replace(found, awaited_since=since)
+        left = (place for place, body in found.objects.items() if owner.is_predecessors(observed.cluster, body))
+        return msgspec.structs.replace(observed, pki=found, predecessors=(*observed.predecessors, *left))
 
     async def _read_pki(self, observed: Observed, fresh: Pki) -> Pki:
         """Read the Issuers and Certificates, and the Secrets of those that are there."""
@@ -275,13 +278,6 @@ class Observer:
 def selector(cluster: RayCluster) -> str:
     """Return what matches all that carries a cluster's label."""
     return label_selector({labels.CLUSTER: cluster.metadata.name})
-
-
-def _with_predecessors(observed: Observed) -> Observed:
-    """Add what a deleted cluster of the same name left behind of its certificates."""
-    objects = {} if observed.pki is None else observed.pki.objects
-    left = (place for place, body in objects.items() if owner.is_predecessors(observed.cluster, body))
-    return msgspec.structs.replace(observed, predecessors=(*observed.predecessors, *left))
 
 
 def _without_values(secret: Body) -> Body:

@@ -19,7 +19,6 @@ from common.ray import cluster_traits as traits
 COMMAND: Final = (
     "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 )
-_RESOURCES: Final = {"cpu": "500m", "memory": "512Mi"}
 _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("", "pods", ("get", "list", "watch", "patch")),
     ("", "pods/resize", ("patch",)),
@@ -59,9 +58,7 @@ def append_container(pod: Body, node: Node) -> None:
         "name": ray_pod.AUTOSCALER,
         "image": ray_container.get("image", ""),
         "imagePullPolicy": "IfNotPresent",
-        "command": ray_start.shell(node.config),
-        "args": [COMMAND],
-        "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
+        **ray_start.script(node.config, COMMAND, cpu="500m", memory="512Mi"),
     }
     pod_json.add_env(
         container,

@@ -16,7 +16,6 @@ from common.pod_json import literal
 from common.ray import cluster_traits as traits
 
 DEADLINE_SECONDS: Final = 300
-_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
 _GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/kuberay-gcs-ft.html"
 
 
@@ -58,9 +57,8 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
     for probe in ("livenessProbe", "readinessProbe"):
         container.pop(probe, None)
-    container["command"] = ray_start.shell(config)
-    container["args"] = [_script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))]
-    container["resources"] = {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)}
+    program = _script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))
+    container |= ray_start.script(config, program, cpu="200m", memory="256Mi")
     pod_json.add_env(
         container,
         literal("RAY_redis_db_connect_retries", "120"),

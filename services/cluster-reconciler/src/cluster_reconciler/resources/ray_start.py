@@ -137,9 +137,13 @@ def command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str
     return text
 
 
-def shell(config: Config) -> list[str]:
-    """Return the command of every container that we give a script."""
+def _shell(config: Config) -> list[str]:
     return ["/bin/bash", "-cl" if config.uses_login_shell else "-c", "--"]
+
+
+def script(config: Config, text: str, **room: str) -> Body:
+    """Return the fields of a container of ours that runs a script in this room, such as `cpu="200m"`."""
+    return {"command": _shell(config), "args": [text], "resources": {"limits": room, "requests": dict(room)}}
 
 
 def is_overwritten(annotations: Mapping[str, str]) -> bool:
@@ -165,5 +169,5 @@ def set_container_command(pod: Body, ray_start: str, config: Config, *, exports:
         return
     container, own = pod_json.ray_container(pod), _own_command(pod)
     generated = f"{exports}{_RAISE_OPEN_FILES}; {ray_start}"
-    container["command"] = shell(config)
+    container["command"] = _shell(config)
     container["args"] = [f"{own} && {generated}" if own else generated]

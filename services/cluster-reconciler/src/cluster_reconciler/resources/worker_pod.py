@@ -14,7 +14,6 @@ from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.pod_json import literal
 from common.ray import cluster_traits as traits
 
-_WAIT_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
 _RECONNECT_SECONDS: Final = "600"
 _FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.html"
 
@@ -71,7 +70,5 @@ done
     return {
         "name": WAIT_GCS_READY,
         **pod_json.shared(ray_container, *shared),
-        "command": ray_start.shell(node.config),
-        "args": [script],
-        "resources": {"limits": dict(_WAIT_RESOURCES), "requests": dict(_WAIT_RESOURCES)},
+        **ray_start.script(node.config, script, cpu="200m", memory="256Mi"),
     }

@@ -15,7 +15,17 @@ from common.feature_gates import BETA, Gates
 from common.version import OPERATOR_VERSION
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class PodAdditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the operator's file adds to every pod."""
+
+    head_sidecars: tuple[Body, ...] = msgspec.field(default=(), name="headSidecarContainers")
+    worker_sidecars: tuple[Body, ...] = msgspec.field(default=(), name="workerSidecarContainers")
+    default_container_envs: tuple[Body, ...] = ()
+    default_pod_annotations: dict[str, str] = {}
+    default_pod_labels: dict[str, str] = {}
+
+
+class Config(PodAdditions, frozen=True, kw_only=True):
     """The operator's configuration; the defaults are KubeRay's, and a switch is annotated with its environment variable."""
 
     gates: Gates = BETA
@@ -47,11 +57,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     batch_scheduler: str = ""
     """A name of `batch.SCHEDULERS`."""
-    head_sidecars: tuple[Body, ...] = ()
-    worker_sidecars: tuple[Body, ...] = ()
-    default_container_envs: tuple[Body, ...] = ()
-    default_pod_annotations: dict[str, str] = {}
-    default_pod_labels: dict[str, str] = {}
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":

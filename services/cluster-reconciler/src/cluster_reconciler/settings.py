@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from cluster_reconciler import batch
-from cluster_reconciler.config import Config, variable_of
+from cluster_reconciler.config import Config, PodAdditions, variable_of
 from cluster_reconciler.resources import ingress
 from common.api.opaque import Body
 from common.errors import Forbidden, InvalidSpec, Unavailable
@@ -29,16 +29,11 @@ PAUSE: Final = 2.0
 """Seconds between attempts while the API server does not answer."""
 
 
-class OperatorFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class OperatorFile(PodAdditions, frozen=True, kw_only=True):
     """The whole file; the fields after `enableBatchScheduler` have no effect here, and some name the setting that replaces them."""
 
     api_version: Literal["config.ray.io/v1alpha1"]
     kind: Literal["Configuration"]
-    head_sidecar_containers: list[Body] = []
-    worker_sidecar_containers: list[Body] = []
-    default_container_envs: list[Body] = []
-    default_pod_annotations: dict[str, str] = {}
-    default_pod_labels: dict[str, str] = {}
     batch_scheduler: str = ""
     enable_batch_scheduler: bool = False
 
@@ -96,22 +91,16 @@ def without_effect(file: OperatorFile) -> tuple[str, ...]:
 def apply(config: Config, file: OperatorFile) -> Config:
     """Return the configuration with what the file adds to it."""
     for where, items in (
-        ("headSidecarContainers", file.head_sidecar_containers),
-        ("workerSidecarContainers", file.worker_sidecar_containers),
+        ("headSidecarContainers", file.head_sidecars),
+        ("workerSidecarContainers", file.worker_sidecars),
         ("defaultContainerEnvs", file.default_container_envs),
     ):
         for index, item in enumerate(items):
             if not isinstance(name := item.get("name"), str) or not name:
                 raise InvalidSpec(f"failed to decode config file: {where}[{index}].name is missing; give it a name")
-    return msgspec.structs.replace(
-        config,
-        batch_scheduler=_scheduler(file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates),
-        head_sidecars=tuple(file.head_sidecar_containers),
-        worker_sidecars=tuple(file.worker_sidecar_containers),
-        default_container_envs=tuple(file.default_container_envs),
-        default_pod_annotations=file.default_pod_annotations,
-        default_pod_labels=file.default_pod_labels,
-    )
+    scheduler = _scheduler(file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates)
+    added = {field: getattr(file, field) for field in PodAdditions.__struct_fields__}
+    return msgspec.structs.replace(config, batch_scheduler=scheduler, **added)
 
 
 def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:

@@ -40,7 +40,6 @@ TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 WORKLOAD: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads")
 POD_GROUP: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups")
 COMPARED: Final = frozenset({VOLCANO_POD_GROUP, WORKLOAD, POD_GROUP})
@@ -143,11 +142,20 @@ class Volcano(BatchScheduler, frozen=True):
     copied: tuple[tuple[str, str], ...] = ((VOLCANO_QUEUE, VOLCANO_QUEUE), (PRIORITY_CLASS, PRIORITY_CLASS))
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+        """Return the PodGroup; `submit` refuses a tier that is no number before it is made."""
         if traits.creator_kind(cluster) == "RayJob":
             return ()
-        problem = f"Failed creating pod group {cluster.metadata.namespace}/{volcano_name(cluster)}"
+        own, name, wanted = cluster.metadata.labels, volcano_name(cluster), _numbers(cluster)
+        tier = own.get(TOPOLOGY_TIER, "")
+        highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
+        topology = {"mode": own[TOPOLOGY_MODE], **highest} if own.get(TOPOLOGY_MODE) else None
+        marks = {"queue": own.get(VOLCANO_QUEUE), "priorityClassName": own.get(PRIORITY_CLASS)}
+        given = {field: value for field, value in {**marks, "networkTopology": topology}.items() if value}
+        status = {"phase": "Pending"}
+        body = owner.child(cluster, VOLCANO_POD_GROUP, name=name, labels={}, spec=wanted | given, status=status)
+        body["metadata"]["annotations"] = dict(cluster.metadata.annotations)
+        problem = f"Failed creating pod group {cluster.metadata.namespace}/{name}"
         report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
-        body, wanted = build_volcano_group(cluster), _numbers(cluster)
         return (Child(resource=VOLCANO_POD_GROUP, body=body, events=report, wanted=wanted),)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
@@ -190,21 +198,6 @@ def volcano_name(cluster: RayCluster) -> str:
     return f"ray-{of}-pg"
 
 
-def build_volcano_group(cluster: RayCluster) -> Body:
-    """Build Volcano's PodGroup; a tier that is no number is refused before it is made."""
-    own, spec = cluster.metadata.labels, _numbers(cluster)
-    tier = own.get(TOPOLOGY_TIER, "")
-    highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
-    topology = {"mode": own[TOPOLOGY_MODE], **highest} if own.get(TOPOLOGY_MODE) else None
-    more = {"queue": own.get(VOLCANO_QUEUE), "priorityClassName": own.get(PRIORITY_CLASS), "networkTopology": topology}
-    spec |= {field: value for field, value in more.items() if value}
-    group = owner.child(
-        cluster, VOLCANO_POD_GROUP, name=volcano_name(cluster), labels={}, spec=spec, status={"phase": "Pending"}
-    )
-    group["metadata"]["annotations"] = dict(cluster.metadata.annotations)
-    return group
-
-
 def _all_at_once(cluster: RayCluster) -> Body:
     """Return how many pods a cluster has, and how much room they need."""
     return {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
@@ -223,8 +216,8 @@ class WorkloadAware(BatchScheduler, frozen=True):
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return Workload and PodGroup, also of a cluster that should have none."""
-        wanted, name = {"minCount": _members(cluster), "isGang": is_gang(cluster)}, cluster.metadata.name
-        policy: Body = {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
+        count, name = {"minCount": compute.desired_workers(cluster) + 1}, cluster.metadata.name
+        wanted, policy = {**count, "isGang": is_gang(cluster)}, {"schedulingPolicy": {"gang": count}}
         reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
         template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}
         found: list[Child] = []
@@ -277,15 +270,12 @@ def is_gang(cluster: RayCluster) -> bool:
     return cluster.metadata.labels.get(GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
 
 
-def _members(cluster: RayCluster) -> int:
-    return compute.desired_workers(cluster) + 1
-
-
 def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     spec = pod_json.body(have, "spec")
     groups = [{**spec, "name": TEMPLATE}] if resource is POD_GROUP else pod_json.bodies(spec, "podGroupTemplates")
     gangs = [(each.get("name"), pod_json.body(pod_json.body(each, "schedulingPolicy"), "gang")) for each in groups]
-    return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, _members(cluster))]
+    count = compute.desired_workers(cluster) + 1
+    return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, count)]
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:

@@ -138,10 +138,10 @@ async def served(kube: KubeClient) -> frozenset[str]:
 
 def adapt(config: Config, versions: frozenset[str]) -> Config:
     """Return the configuration for an API server with these versions; raise `InvalidSpec` when it lacks what a gate needs."""
-    if Gate.KUBERNETES_WAS in config.gates and batch.GROUP_VERSION not in versions:
+    if Gate.KUBERNETES_WAS in config.gates and batch.WORKLOAD.api_version not in versions:
         raise InvalidSpec(
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
-            f"{batch.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
+            f"{batch.WORKLOAD.api_version} is not served; switch the KubernetesWAS feature gate off"
         )
     is_openshift = any(version.partition("/")[0] in ingress.OPENSHIFT_GROUPS for version in versions)
     return msgspec.structs.replace(config, is_openshift=is_openshift)

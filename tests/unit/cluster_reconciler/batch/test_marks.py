@@ -101,7 +101,8 @@ def test_workload_aware_scheduling_marks_only_a_gang() -> None:
 
 def test_a_topology_is_taken_over() -> None:
     own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "2", batch.VOLCANO_QUEUE: "q"}
-    body = batch.build_volcano_group(a_ray_cluster(labels=own, annotations={"a": "b"}))
+    (child,) = batch.SCHEDULERS["volcano"].looked_up(a_ray_cluster(labels=own, annotations={"a": "b"}))
+    body = child.body
     assert body["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
     assert body["spec"]["queue"] == "q"
     assert body["metadata"]["annotations"] == {"a": "b"}

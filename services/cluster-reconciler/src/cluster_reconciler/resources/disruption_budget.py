@@ -37,12 +37,12 @@ def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) ->
     """
     if cluster.spec.suspend is True or not is_asked_for(cluster, config):
         return {}
-    budgets: list[Body] = []
+    least = dict[str, int]()
     if workers == 0 or not traits.is_fault_tolerant(cluster):
-        budgets.append(_budget(cluster, labels.HEAD, 1))
+        least[labels.HEAD] = 1
     if workers > 0:
-        budgets.append(_budget(cluster, labels.WORKER, max(serving - 1, 1)))
-    return {each["metadata"]["name"]: each for each in budgets}
+        least[labels.WORKER] = max(serving - 1, 1)
+    return {f"{cluster.metadata.name}-{role}": _budget(cluster, role, number) for role, number in least.items()}
 
 
 def is_idle(pod: Pod, *, now: datetime) -> bool:
@@ -55,11 +55,11 @@ def is_idle(pod: Pod, *, now: datetime) -> bool:
 
 def _budget(cluster: RayCluster, role: str, least: int) -> Body:
     name = cluster.metadata.name
-    selector = {labels.CLUSTER: name, labels.NODE_TYPE: role}
+    pods = {labels.CLUSTER: name, labels.NODE_TYPE: role}
     spec: Body = {
         "minAvailable": least,
-        "selector": {"matchLabels": selector},
+        "selector": {"matchLabels": pods},
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    own = {labels.CLUSTER: name, labels.NODE_TYPE: role, **labels.BY_OPERATOR}
+    own = {**pods, **labels.BY_OPERATOR}
     return owner.child(cluster, POD_DISRUPTION_BUDGET, name=f"{name}-{role}", labels=own, spec=spec)

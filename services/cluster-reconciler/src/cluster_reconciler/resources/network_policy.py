@@ -4,7 +4,7 @@ Each denies the directions of the mode, but for the traffic among the cluster's 
 added: where egress is denied, the user's rules have to allow it. Behaviour: spec raycluster §21; acceptance case 119.
 """
 
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -12,7 +12,7 @@ from cluster_reconciler.resources import owner
 from common import labels, ports
 from common.api import go_json
 from common.api.opaque import Body, Json
-from common.api.ray_cluster import NetworkPolicyConfig, PolicyRules, RayCluster
+from common.api.ray_cluster import PolicyRules, RayCluster
 from common.kube.resources import NETWORK_POLICY
 from common.ray import cluster_traits as traits
 
@@ -26,17 +26,16 @@ def build(cluster: RayCluster) -> dict[str, Body]:
     if config is None:
         return {}
     name, of_group = cluster.metadata.name, {each.group_name: each for each in config.worker_groups or []}
-    head = {labels.CLUSTER: name, labels.NODE_TYPE: labels.HEAD}
-    found = [_policy(cluster, f"{name}-head", labels.HEAD_GROUP, head, config.head, *_submitter(cluster))]
+    head, mode = {labels.CLUSTER: name, labels.NODE_TYPE: labels.HEAD}, config.mode or _DENY_ALL
+    found = [_policy(cluster, mode, f"{name}-head", head, config.head, *_submitter(cluster))]
     for group in traits.worker_groups(cluster):
         pods = {labels.CLUSTER: name, labels.NODE_TYPE: labels.WORKER, labels.GROUP: group.group_name}
         rules = of_group.get(group.group_name, config.worker)
-        found.append(_policy(cluster, f"{name}-workers-{group.group_name}", group.group_name, pods, rules))
+        found.append(_policy(cluster, mode, f"{name}-workers-{group.group_name}", pods, rules))
     return {each["metadata"]["name"]: each for each in found}
 
 
-def _policy(cluster: RayCluster, name: str, group: str, pods: Body, rules: PolicyRules, *ingress: Body) -> Body:
-    mode = cast("NetworkPolicyConfig", cluster.spec.network_policy).mode or _DENY_ALL
+def _policy(cluster: RayCluster, mode: str, name: str, pods: Body, rules: PolicyRules, *ingress: Body) -> Body:
     among = {"podSelector": {"matchLabels": {labels.CLUSTER: cluster.metadata.name}}}
     spec: Body = {"podSelector": {"matchLabels": pods}, "policyTypes": []}
     if mode in {_DENY_ALL, "DenyAllIngress"}:
@@ -45,6 +44,7 @@ def _policy(cluster: RayCluster, name: str, group: str, pods: Body, rules: Polic
     if mode in {_DENY_ALL, "DenyAllEgress"}:
         spec["policyTypes"].append("Egress")
         spec["egress"] = [{"to": [among]}, *_stored("Egress", rules and rules.egress_rules)]
+    group = pods.get(labels.GROUP, labels.HEAD_GROUP)
     own = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group, **labels.BY_OPERATOR}
     return owner.child(cluster, NETWORK_POLICY, name=name, labels=own, spec=spec)
 

@@ -7,8 +7,8 @@ them; what is complete, or got worse, is written at once.
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import timedelta
+from typing import Final, cast
 
 import msgspec
 import structlog
@@ -57,14 +57,6 @@ GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
 
 
-class StatusPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The status to write, if it differs, when to reconcile again, and why no status can be computed."""
-
-    write: RayClusterStatus | None = None
-    requeue_at: datetime | None = None
-    fault: str = ""
-
-
 class Execution:
     """Executes the plans of this service, and its actions that are more than a write."""
 
@@ -77,6 +69,7 @@ class Execution:
             Replace: self._replace,
             Delete: self._delete,
             DeleteCollection: self._delete_pods,
+            UpdateStatus: self._update_status,
         }
 
     async def execute(self, executor: Executor[Observed], observed: Observed, plan: ClusterPlan) -> Executed:
@@ -98,16 +91,12 @@ class Execution:
         _log(executed, list(map(str, actions)), plan.note)
         meta, now = observed.cluster.metadata, observed.now
         cluster = self._reads.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
-        status, written = StatusPlan(), Executed()
+        status, written = ClusterPlan(), Executed()
         if cluster is not None:
             observed = msgspec.structs.replace(observed, cluster=cluster)
             status = self.plan_status(observed, outcome_of(plan, executed))
-        if cluster is not None and status.write is not None:
-            written = await executor.execute(observed, ClusterPlan(actions=step(UpdateStatus(status=status.write))))
-            old, new, kind = cluster.status.conditions, status.write.conditions, ConditionType.PROVISIONED
-            is_new = written.error is None and conditions.is_true(new, kind) and not conditions.is_true(old, kind)
-            if is_new and (made_at := cluster.metadata.creation_timestamp) is not None:
-                self._reads.memory_of(cluster).provisioned_after = (now - made_at).total_seconds()
+        if status.actions:
+            written = await executor.execute(observed, status)
         fault = plan.fault or status.fault
         error = executed.error or (errors.Retryable(fault) if fault else written.error)
         if error is not None:
@@ -116,27 +105,27 @@ class Execution:
         periodic = now + timedelta(seconds=seconds) if seconds > 0 else None
         return Executed(is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at))
 
-    def plan_status(self, observed: Observed, outcome: Outcome) -> StatusPlan:
-        """Return what is written of the status, and when to reconcile again: at once after suspension has moved on."""
+    def plan_status(self, observed: Observed, outcome: Outcome) -> ClusterPlan:
+        """Return the write of the status, if it differs, and when to reconcile again: at once after suspension has moved on."""
         observed, old, now = self._reads.from_state(observed), observed.cluster.status, observed.now
         is_named = outcome.failure is None or not outcome.failure.is_of_name
         violation = compute.head_violation(observed, has_failed=outcome.failure is not None) if is_named else None
         if violation is not None:
-            return StatusPlan(fault=violation)
+            return ClusterPlan(fault=violation)
         status, meta = compute.compute(observed, outcome), observed.cluster.metadata
         key = Key(meta.namespace, meta.name)
         since = min(self._reads.in_progress.pop(key, now), now)
         if not compute.has_changed(old, status):
-            return StatusPlan()
+            return ClusterPlan()
         if compute.is_mere_progress(old, status):
             shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
             gathered_for = min(max(GATHERED_FOR, shared), LONGEST_GATHERED_FOR)
             written_at = since + (GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for)
             if now < written_at:
                 self._reads.in_progress[key] = since
-                return StatusPlan(requeue_at=written_at)
+                return ClusterPlan(requeue_at=written_at)
         is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
-        return StatusPlan(write=status, requeue_at=None if is_same else now)
+        return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if is_same else now)
 
     def _create_worker(self, action: CreateWorker, observed: Observed, writer: Writer) -> Awaitable[bool]:
         group = action.group
@@ -196,6 +185,14 @@ class Execution:
         await writer.write(action)
         await self._reads.list_pods(observed.cluster)
         return True
+
+    async def _update_status(self, action: UpdateStatus, observed: Observed, writer: Writer) -> bool:
+        """Write the status, and keep how long it took until all pods ran for the first time."""
+        is_new, made_at = await writer.write(action), observed.cluster.metadata.creation_timestamp
+        kind, status = ConditionType.PROVISIONED, cast("RayClusterStatus", action.status)
+        if made_at is not None and conditions.is_true(status.conditions, kind) and not observed.holds(kind):
+            self._reads.memory_of(observed.cluster).provisioned_after = (observed.now - made_at).total_seconds()
+        return is_new
 
 
 async def _create_pod(action: Create, memory: Memory, writer: Writer) -> bool:

@@ -23,7 +23,6 @@ from common.kube.resources import CERTIFICATE, ISSUER, SECRET
 from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
 from common.validation import ray_cluster as cluster_rules
 
-CHAIN: Final = "mtls"
 KINDS: Final = (ISSUER, CERTIFICATE)
 GATHERED_FOR: Final = timedelta(seconds=5)
 """How long addresses are gathered after a change of a leaf certificate; pods check theirs as often."""
@@ -52,7 +51,7 @@ def maintain(observed: Observed) -> Continue:
         return Continue()
     problem = missing(observed)
     steps = [
-        Parallel(actions=(each,), chain=CHAIN)
+        Parallel(actions=(each,), chain="mtls")
         for part in tls.chain(observed.cluster, observed.config, *observed.addresses)
         for each in (*_about(part, observed, pki), *_owner_of_secret(part, observed, pki))
     ]
@@ -160,16 +159,11 @@ def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
         yield EmitEvent(event=events.PKI_READY.about(cluster))
     if problem or not pki.is_fresh:
         return
-    for part in tls.chain(observed.cluster, observed.config, *observed.addresses):
-        have = pki.objects.get(part.place, {})
-        if part.resource is CERTIFICATE and (left := _hours_left(have, observed.now)) is not None:
-            yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=part.name, hours=f"{left:.1f}"))
-
-
-def _hours_left(certificate: Body, now: datetime) -> float | None:
-    """Return how long a certificate is valid still; None when that is long, or not known."""
-    try:
-        left = msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime) - now
-    except (msgspec.ValidationError, TypeError):
-        return None
-    return left / timedelta(hours=1) if left < WARNED_BEFORE else None
+    for name, certificate in ((name, body) for (kind, name), body in pki.objects.items() if kind is CERTIFICATE):
+        try:
+            left = msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime) - observed.now
+        except (msgspec.ValidationError, TypeError):  # not known
+            continue
+        if left < WARNED_BEFORE:
+            hours = f"{left / timedelta(hours=1):.1f}"
+            yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=name, hours=hours))

@@ -17,8 +17,6 @@ from common.ray import service_ports
 ROUTE: Final = Resource(group="route.openshift.io", kind="Route", plural="routes")
 OPENSHIFT_GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "config.openshift.io"})
 """API groups that only OpenShift has."""
-HASH: Final = 10
-"""Characters of a hash in a name."""
 
 
 def build(cluster: RayCluster) -> Body:
@@ -58,8 +56,8 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
 def build_route(cluster: RayCluster) -> Body:
     """Build the Route; its name is cut so that name and namespace fit one DNS label, and where no room is left, a hash distinguishes clusters."""
     name, room = cluster.metadata.name, 51 - len(cluster.metadata.namespace)
-    digest = hashlib.sha256(name.encode()).hexdigest()
-    route = names.checked(f"{name}-head-route"[:room]) if room > 0 else f"r{digest[:HASH]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    route = names.checked(f"{name}-head-route"[:room]) if room > 0 else f"r{digest}"
     spec: Body = {
         "to": {"kind": "Service", "name": services.head_name(cluster), "weight": 100},
         "port": {"targetPort": _dashboard_port(cluster)},

@@ -5,6 +5,7 @@ generation of it, because an old acceptance proves nothing about new weights (§
 """
 
 from enum import StrEnum
+from functools import cached_property
 
 import msgspec
 
@@ -115,7 +116,7 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
     spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
     status: RouteStatus = RouteStatus()
 
-    @property
+    @cached_property
     def spec(self) -> RouteSpec:
         """The part of the spec that decisions read."""
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)

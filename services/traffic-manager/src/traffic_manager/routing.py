@@ -98,9 +98,10 @@ def verdicts(observed: Observed, judged: Judgement | None) -> Iterator[EmitEvent
     """Yield the Events of gates that come with a write of the record: those that passed or failed since the last one."""
     if judged is None:
         return
-    if judged.failed is not None and traffic_record.failed(observed.record) is None:
+    held = observed.upgrade
+    if judged.failed is not None and not (held and held.failed):
         yield EmitEvent(event=warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}"))
-    passed = gates.passed(records.gates_of(observed.record.upgrade or None), judged.results)
+    passed = gates.passed(records.gates_of(held), judged.results)
     if passed:
         share = observed.record.clusters.get(observed.pending_name)
         note = f"{'Gate' if len(passed) == 1 else 'Gates'} passed at {0 if share is None else share.weight} percent: {'; '.join(passed)}"

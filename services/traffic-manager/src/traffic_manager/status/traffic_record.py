@@ -80,13 +80,9 @@ def is_current(new: Record, held: Record, *, shows_gates: bool, now: datetime) -
     return not gates.is_due(held.upgrade.gates or None, new.upgrade.gates, now=now)
 
 
-def failed(record: Record) -> str | None:
-    """Return the gate that is recorded to have failed."""
-    return (record.upgrade and record.upgrade.failed) or None
-
-
 def _lasting(record: Record) -> tuple[str | None, bool]:
-    return failed(record), bool(record.upgrade and record.upgrade.mirrored)
+    held = record.upgrade
+    return (held and held.failed) or None, bool(held and held.mirrored)
 
 
 def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime) -> Upgrade:

@@ -1,0 +1,38 @@
+"""The Events of gates: what an earlier upgrade came to neither counts for this one nor hides an Event of it."""
+
+import pytest
+
+from common.upgrade import policy as upgrade_policy
+from common.upgrade.gate_record import Current, State
+from common.upgrade.gates import Outcome, Result
+from common.upgrade.traffic_record import Upgrade
+from support.builders.upgrade import START, an_upgrade
+from support.builders.upgrade_policy import a_policy
+from traffic_manager import routing
+from traffic_manager.migration.progression import Judgement
+from traffic_manager.observed import Observed
+
+POLICY = upgrade_policy.read("careful", a_policy(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})["spec"])
+GATE = POLICY.gates[0]
+PASSED = Result(gate=GATE, outcome=Outcome.PASS, text="errorRate: 0 %")
+
+
+def recorded(new: str) -> Observed:
+    """Return an upgrade from blue to green, with the record of one from blue to another cluster: a gate failed there, and one passed."""
+    state = State(gate=GATE.title, outcome=Outcome.PASS, at=START, text="errorRate: 0 %")
+    gates = Current(weight=50, since=START, written_at=START, gates=(state,))
+    past = Upgrade(old="blue", new=new, began_at=START, most=100, least=100, failed="errorRate: 9 %", gates=gates)
+    given = an_upgrade(upgrade=past)
+    return Observed(service=given.service, route=given.route)
+
+
+@pytest.mark.parametrize(
+    ("new", "reasons"),
+    [
+        pytest.param("green", [], id="of this upgrade, which reported both"),
+        pytest.param("red", ["GateFailed", "GatePassed"], id="of an earlier upgrade"),
+    ],
+)
+def test_only_what_this_upgrade_has_on_record_was_reported_already(new: str, reasons: list[str]) -> None:
+    judged = Judgement(failed="latencyP95: 3 s", results=(PASSED,))
+    assert [each.event.reason for each in routing.verdicts(recorded(new), judged)] == reasons

@@ -194,7 +194,7 @@ _EVENTS: Final[dict[str, Iterable[str]]] = {
         (*_OF_SERVICES, *_OF_SUBMITS, NOT_RECORDED, *of_services.EventReason)
     ),
     "traffic-manager, about a RayService": dict.fromkeys(
-        (*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.CAPACITY_SENT.reasons, *of_traffic.EventReason)
+        (*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.CAPACITY_SENT.reasons, NOT_RECORDED, *of_traffic.EventReason)
     ),
     "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }

@@ -9,7 +9,6 @@ from common.runtime.actions import Report
 class EventReason(StrEnum):
     """Reasons of Events beside those of `common.runtime.actions.Report`; all are ours."""
 
-    SERVE_CONFIG_NOT_RECORDED = "ServeConfigNotRecorded"
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
     ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"

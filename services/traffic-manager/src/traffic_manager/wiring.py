@@ -41,7 +41,6 @@ from traffic_manager.plan import make_guard_plan, make_plan
 
 CONTROLLER: Final = "traffic"
 EVENT_SOURCE: Final = "raybus.io/traffic-manager"
-"""KubeRay's component name, so that readers of these Events need not know which service wrote them."""
 KINDS: Final[dict[str, type[Object]]] = {
     "RayService": RayService,
     "RayCluster": RayCluster,

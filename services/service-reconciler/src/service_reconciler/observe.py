@@ -19,26 +19,20 @@ from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.clock import Clock, ClockWatch
-from common.kube.client import Kube
+from common.clock import ClockWatch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, illegal_name
 from common.ray import ongoing, owner, poll_interval, service_ports, submit
-from common.ray.serve_api import ServeApi, address, read_ahead
+from common.ray.serve_api import address, read_ahead
 from common.ray.view import head_is_ready
-from common.runtime.background import Background
-from common.runtime.cache import Cache, Objects, Remembered
+from common.runtime.cache import Objects, Remembered
 from common.runtime.key import Key
-from common.runtime.lookup import Lookup
 from common.upgrade import gate_types, gates, gateways, traffic_record, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import AnyGate, Gate
 from common.upgrade.gates import Result
-from common.upgrade.inquiries import Inquiries
-from common.upgrade.outbound import Outbound
 from common.upgrade.policy import WarmUpProgress
-from common.upgrade.warm_up import WarmUps
+from common.upgrade.sources import Sources
 from common.upgrade.webhook import Strategy
-from common.upgrade.windows import Windows
 from service_reconciler import decided, validation
 from service_reconciler.observed import ClusterView, DrainingCluster, Observed, Reading, drains, names_of
 from service_reconciler.policies import Policies
@@ -61,25 +55,11 @@ IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(  # noqa: PLR0913  (what it reads from)
-        self,
-        cache: Cache,
-        kube: Kube,
-        serve: ServeApi,
-        *,
-        config: Config,
-        clock: Clock,
-        background: Background,
-        outbound: Outbound,
-    ) -> None:
-        self._cache = cache
-        self._lookup = Lookup(kube, cache, clock)
-        self._watch = ClockWatch(clock)
-        self._serve = serve
-        self._policies = Policies(kube, outbound, clock)
-        self._warm_ups = WarmUps(serve, background)
-        self._windows = Windows(serve, background, clock)
-        self._inquiries = Inquiries(kube, outbound, background, clock)
+    def __init__(self, sources: Sources, config: Config) -> None:
+        self._sources = sources
+        self._cache, self._lookup, self._serve = sources.cache, sources.lookup, sources.serve
+        self._watch = ClockWatch(sources.clock)
+        self._policies = Policies(sources.kube, sources.outbound, sources.clock)
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking = Remembered[str, datetime]()
@@ -89,8 +69,7 @@ class Observer:
         """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
-            for part in (self._policies, self._warm_ups, self._windows, self._inquiries):
-                part.forget(each.metadata.uid)
+            self._policies.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
@@ -109,9 +88,7 @@ class Observer:
         active, pending = await self._views(observed, now=now)
         await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         meta, marks, is_incremental = service.metadata, owner.marks(key.name), observed.is_incremental
-        route = await gateways.weighted(
-            self._lookup, self._cache, service, is_wanted=is_incremental, max_age=FOREIGN_ROUTE
-        )
+        route = await gateways.weighted(self._sources, service, is_wanted=is_incremental, max_age=FOREIGN_ROUTE)
         violation = validation.violation(service, self._config.gates)
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
         is_free = pending is None and violation is None
@@ -124,7 +101,7 @@ class Observer:
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, marks)),
-            gateways=await gateways.read(self._lookup, self._cache, meta, parents, is_moving=pending is not None),
+            gateways=await gateways.read(self._sources, meta, parents, is_moving=pending is not None),
             route=route,
             our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
@@ -159,12 +136,12 @@ class Observer:
                 {each.metadata.uid: address(each, "metrics", ports.METRICS) for each in view.proxies}
                 for view in (active, pending)
             )
-            window = await self._windows.of(pending.cluster.metadata.uid, *nodes, is_unused=True)
+            window = await self._sources.windows.of(pending.cluster.metadata.uid, *nodes, is_unused=True)
             found |= {each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up) for each in measured}
         if promote.not_askable(observed, pending) is None and (asked := gate_types.asking(decisive)):
             clusters = active.cluster, pending.cluster
             step = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0)
-            found |= await self._inquiries.of(step, asked)
+            found |= await self._sources.inquiries.of(step, asked)
         return found
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
@@ -175,7 +152,7 @@ class Observer:
         if promote.not_serving(observed, pending) is not None:
             return None
         proxies = [address(each, "serve", ports.SERVE) for each in pending.proxies]
-        return await self._warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
+        return await self._sources.warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)

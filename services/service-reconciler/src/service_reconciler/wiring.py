@@ -9,9 +9,7 @@ from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from common.api.core import EndpointSlice, Pod, Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.ray_cluster import RayCluster
+from common.api.core import Pod
 from common.api.ray_service import RayService
 from common.bus.nats import Bus as NatsBus
 from common.bus.sharding import Tree
@@ -22,8 +20,7 @@ from common.ray import dashboard as dashboards
 from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
-from common.ray.revision import Revision
-from common.ray.serve_api import LEAST_WORKERS, ServeApi
+from common.ray.serve_api import LEAST_WORKERS
 from common.runtime import replica
 from common.runtime.background import Background
 from common.runtime.cache import Cache, Object
@@ -37,6 +34,8 @@ from common.runtime.writer import Writer
 from common.settings import Settings
 from common.upgrade import outbound as outbounds
 from common.upgrade.outbound import NoOutbound, Outbound
+from common.upgrade.sources import KINDS as SHARED_KINDS
+from common.upgrade.sources import Sources
 from common.version import OPERATOR_VERSION
 from service_reconciler import metrics
 from service_reconciler.execute import Execution
@@ -48,17 +47,7 @@ from service_reconciler.settings import Config, config_of
 
 CONTROLLER: Final = "rayservice"
 EVENT_SOURCE: Final = "raybus.io/service-reconciler"
-KINDS: Final[dict[str, type[Object]]] = {
-    "RayService": RayService,
-    "RayCluster": RayCluster,
-    "Pod": Pod,
-    "Service": Service,
-    "ControllerRevision": Revision,
-    "Gateway": Gateway,
-    "HTTPRoute": HttpRoute,
-    "GRPCRoute": GrpcRoute,
-    "EndpointSlice": EndpointSlice,
-}
+KINDS: Final[dict[str, type[Object]]] = {**SHARED_KINDS, "Pod": Pod}
 
 
 def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
@@ -73,16 +62,13 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     outbound: Outbound | None = None,
 ) -> App:
     """Put the reconciler together; with a registry, what it knows is exported there."""
-    cache = Cache()
-    serve = ServeApi(dashboard, kube, cache, clock)
+    cache, background = Cache(), Background()
+    sources = Sources(kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound())
     if registry is not None:
-        registry.register(metrics.RayServiceCollector(cache, serve.seen, clock))
+        registry.register(metrics.RayServiceCollector(cache, sources.serve.seen, clock))
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    background = Background()
-    observer = Observer(
-        cache, kube, serve, config=config, clock=clock, background=background, outbound=outbound or NoOutbound()
-    )
-    writer, publisher = ConfigWriter(serve, events), Publisher(bus, clock, events.record)
+    observer = Observer(sources, config)
+    writer, publisher = ConfigWriter(sources.serve, events), Publisher(bus, clock, events.record)
     executor = Executor[Observed](
         events,
         clock=clock,
@@ -96,7 +82,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             watched,
             cache=cache,
             clock=clock,
-            forget=(serve.forget, observer.forget),
+            forget=(sources.forget, observer.forget),
             report_quarantine=events.report_quarantine,
         ),
         reconciler=Reconciler(observer.observe, make_plan, executor.execute),

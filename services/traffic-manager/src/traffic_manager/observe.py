@@ -18,27 +18,20 @@ from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.meta import Items, ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
-from common.clock import Clock
 from common.kube import answers
-from common.kube.client import Kube
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import owner, poll_interval, serve_writer, service_ports
 from common.ray.dashboard import Target
-from common.ray.serve_api import ServeApi, read_ahead
-from common.runtime.background import Background
-from common.runtime.cache import Cache, Object, Objects, Remembered
+from common.ray.serve_api import read_ahead
+from common.runtime.cache import Object, Objects, Remembered
 from common.runtime.key import Key
-from common.runtime.lookup import Lookup
 from common.upgrade import controls, gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import Gate
-from common.upgrade.inquiries import Inquiries
-from common.upgrade.outbound import Outbound
 from common.upgrade.policy import UpgradePolicy
+from common.upgrade.sources import Sources
 from common.upgrade.traffic_record import WHOLE, Record, Share
-from common.upgrade.warm_up import WarmUps
 from common.upgrade.webhook import Strategy
-from common.upgrade.windows import Windows
 from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health
 
@@ -56,24 +49,10 @@ ABSENT: Final = 30.0
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        kube: Kube,
-        serve: ServeApi,
-        *,
-        clock: Clock,
-        background: Background,
-        outbound: Outbound,
-    ) -> None:
-        self._cache = cache
-        self._kube = kube
-        self._serve = serve
-        self._clock = clock
-        self._lookup = Lookup(kube, cache, clock)
-        self._windows = Windows(serve, background, clock)
-        self._warm_ups = WarmUps(serve, background)
-        self._inquiries = Inquiries(kube, outbound, background, clock)
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._kube, self._clock = sources.kube, sources.clock
+        self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
         self._absent_since = Remembered[tuple[str, str], float]()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
@@ -84,9 +63,6 @@ class Observer:
         """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._memories.pop(each.metadata.uid, None)
-            self._windows.forget(each.metadata.uid)
-            self._warm_ups.forget(each.metadata.uid)
-            self._inquiries.forget(each.metadata.uid)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
                 for kind in OPTIONAL_KINDS:
@@ -144,7 +120,7 @@ class Observer:
         views = [each for each in (active, pending) if each is not None]
         await read_ahead(service.serve_config, *(each.given for each in views))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
-        route = await gateways.weighted(self._lookup, self._cache, service, is_wanted=is_incremental, max_age=UNMARKED)
+        route = await gateways.weighted(self._sources, service, is_wanted=is_incremental, max_age=UNMARKED)
         own = (key.namespace, names.http_route(key.name))
         marks = owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
@@ -156,7 +132,7 @@ class Observer:
             service=service,
             active=active,
             pending=pending,
-            gateways=await gateways.read(self._lookup, self._cache, meta, places, is_moving=pending is not None),
+            gateways=await gateways.read(self._sources, meta, places, is_moving=pending is not None),
             route=route,
             our_route=self._cache.get(HttpRoute, *own) if is_users else route,
             users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
@@ -215,7 +191,7 @@ class Observer:
         if status is not service.status:
             service = msgspec.structs.replace(service, status=status)
         max_age = FRESH if status.pending_service_status.ray_cluster_name else STEADY
-        return service, *await self._serve.poll_pair(*views, max_ages=(max_age, max_age), now=now)
+        return service, *await self._sources.serve.poll_pair(*views, max_ages=(max_age, max_age), now=now)
 
     async def _view(self, namespace: str, name: str) -> ClusterView | None:
         cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name)) if name else None
@@ -240,19 +216,19 @@ class Observer:
         warm_up = window = None
         if share.weight == 0 and policy.warm_up is not None and health.ready_capacity(pending, share.capacity) > 0:
             proxies = list(_nodes(pending, "serve", ports.SERVE).values())
-            warm_up = await self._warm_ups.of(meta.uid, proxies, policy.warm_up)
+            warm_up = await self._sources.warm_ups.of(meta.uid, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
         if measures and (share.weight > 0 or observed.mirror_route is not None):
             exporters = (_nodes(each, "metrics", ports.METRICS) for each in (active, pending))
             is_whole = share.weight == WHOLE
-            window = await self._windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
+            window = await self._sources.windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
         observed = msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
         asked = gate_types.asking(policy.gates, is_before=share.weight == 0)
         if not asked or not _may_ask(observed, pending, policy, share):
             return observed
         clusters, weight, since = (active.cluster, pending.cluster), share.weight, share.moved_at
         at = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.STEPS, weight=weight, since=since)
-        return msgspec.structs.replace(observed, answers=await self._inquiries.of(at, asked))
+        return msgspec.structs.replace(observed, answers=await self._sources.inquiries.of(at, asked))
 
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""

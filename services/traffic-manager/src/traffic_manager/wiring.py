@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-from common.api.core import EndpointSlice, Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.sharding import Tree
 from common.clock import Clock
@@ -18,11 +15,10 @@ from common.ray import dashboard as dashboards
 from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
-from common.ray.revision import Revision
-from common.ray.serve_api import LEAST_WORKERS, ServeApi
+from common.ray.serve_api import LEAST_WORKERS
 from common.runtime import replica
 from common.runtime.background import Background
-from common.runtime.cache import Cache, Object
+from common.runtime.cache import Cache
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
@@ -33,6 +29,7 @@ from common.runtime.writer import Writer
 from common.settings import Settings
 from common.upgrade import outbound as outbounds
 from common.upgrade.outbound import NoOutbound, Outbound
+from common.upgrade.sources import KINDS, Sources
 from common.version import OPERATOR_VERSION
 from traffic_manager.execute import Execution
 from traffic_manager.observe import Observer
@@ -41,30 +38,19 @@ from traffic_manager.plan import make_guard_plan, make_plan
 
 CONTROLLER: Final = "traffic"
 EVENT_SOURCE: Final = "raybus.io/traffic-manager"
-KINDS: Final[dict[str, type[Object]]] = {
-    "RayService": RayService,
-    "RayCluster": RayCluster,
-    "Service": Service,
-    "EndpointSlice": EndpointSlice,
-    "ControllerRevision": Revision,
-    "Gateway": Gateway,
-    "HTTPRoute": HttpRoute,
-    "GRPCRoute": GrpcRoute,
-}
 
 
 def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str, outbound: Outbound | None = None) -> App:
     """Put the service together."""
-    cache = Cache()
-    serve = ServeApi(dashboard, kube, cache, clock)
+    cache, background = Cache(), Background()
+    sources = Sources(kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound())
     events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
-    background = Background()
-    observer = Observer(cache, kube, serve, clock=clock, background=background, outbound=outbound or NoOutbound())
+    observer = Observer(sources)
     executor = Executor[Observed](
         events,
         clock=clock,
         writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
-        handlers=Execution(ConfigWriter(serve, events), reads=observer, events=events).handlers,
+        handlers=Execution(ConfigWriter(sources.serve, events), reads=observer, events=events).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
     return App(
@@ -73,7 +59,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str, o
             watched,
             cache=cache,
             clock=clock,
-            forget=(serve.forget, observer.forget),
+            forget=(sources.forget, observer.forget),
         ),
         reconciler=Reconciler(observer.observe, make_plan, executor.execute),
         guard=Reconciler(observer.observe_directly, make_guard_plan, executor.execute),

@@ -13,12 +13,12 @@ from common.api.ray_service import RayService, RayServiceStatus
 from common.clock import Clock
 from common.kube.client import Kube
 from common.ray.dashboard import Dashboard
-from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
 from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.key import Key
 from common.upgrade.outbound import NoOutbound
+from common.upgrade.sources import Sources
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import ActionContext, Finding, Subject
 from service_reconciler import plan as service_plan
@@ -45,12 +45,9 @@ class Observers(msgspec.Struct, frozen=True):
 
 def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock) -> Observers:
     """Return both, over what was read."""
-    serve = ServeApi(dashboard, kube, cache, clock)
     silent, unasked = Background(idle=True), NoOutbound(permits=True)  # no request of a warm-up, and no metrics
-    return Observers(
-        service=ServiceObserver(cache, kube, serve, config=config, clock=clock, background=silent, outbound=unasked),
-        traffic=TrafficObserver(cache, kube, serve, clock=clock, background=silent, outbound=unasked),
-    )
+    sources = Sources(kube, dashboard, cache, clock, background=silent, outbound=unasked)
+    return Observers(service=ServiceObserver(sources, config), traffic=TrafficObserver(sources))
 
 
 async def judge(service: RayService, observers: Observers, *, now: datetime) -> Subject:

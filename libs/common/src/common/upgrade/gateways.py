@@ -12,9 +12,8 @@ from common.api.gateway import Gateway, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from common.runtime.cache import Cache
-from common.runtime.lookup import Lookup
 from common.upgrade import weighted_route
+from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
@@ -23,19 +22,17 @@ FOREIGN_AT_REST: Final = 30.0
 
 
 async def read(
-    lookup: Lookup, cache: Cache, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
+    sources: Sources, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
 ) -> dict[Place, Gateway | None]:
     """Return our Gateway and those that are wanted by namespace and name; None for those that cannot be read."""
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
     ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
-    found = {place: await lookup.find(GATEWAY, Gateway, place, max_age=age) for place, age in ages.items()}
-    return {ours: cache.get(Gateway, *ours), **found}
+    found = {place: await sources.lookup.find(GATEWAY, Gateway, place, max_age=age) for place, age in ages.items()}
+    return {ours: sources.cache.get(Gateway, *ours), **found}
 
 
-async def weighted(
-    lookup: Lookup, cache: Cache, service: RayService, *, is_wanted: bool, max_age: float
-) -> HttpRoute | None:
+async def weighted(sources: Sources, service: RayService, *, is_wanted: bool, max_age: float) -> HttpRoute | None:
     """Return the route that carries the weights: a user's, from at most so many seconds ago, or else that of the name of ours.
 
     Where one of ours is wanted, this is also one of another owner.
@@ -43,7 +40,7 @@ async def weighted(
     meta = service.metadata
     place = (meta.namespace, weighted_route.name_of(service))
     if weighted_route.is_users(service):
-        return await lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=max_age)
+        return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=max_age)
     if not is_wanted:
-        return cache.get(HttpRoute, *place)
-    return await lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
+        return sources.cache.get(HttpRoute, *place)
+    return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)

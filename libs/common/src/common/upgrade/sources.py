@@ -1,0 +1,63 @@
+"""What both services observe RayServices through: the objects that the bus delivers, the API server, dashboards, and servers that gates ask."""
+
+from typing import Final
+
+from common.api.core import EndpointSlice, Service
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.clock import Clock
+from common.kube.client import Kube
+from common.ray.dashboard import Dashboard
+from common.ray.revision import Revision
+from common.ray.serve_api import ServeApi
+from common.runtime.background import Background
+from common.runtime.cache import Cache, Object, Objects
+from common.runtime.lookup import Lookup
+from common.upgrade.inquiries import Inquiries
+from common.upgrade.outbound import Outbound
+from common.upgrade.warm_up import WarmUps
+from common.upgrade.windows import Windows
+
+KINDS: Final[dict[str, type[Object]]] = {
+    "RayService": RayService,
+    "RayCluster": RayCluster,
+    "Service": Service,
+    "EndpointSlice": EndpointSlice,
+    "ControllerRevision": Revision,
+    "Gateway": Gateway,
+    "HTTPRoute": HttpRoute,
+    "GRPCRoute": GrpcRoute,
+}
+"""The kinds that both services subscribe to."""
+
+
+class Sources:
+    """The sources of one process, with what it remembers of their answers."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        dashboard: Dashboard,
+        cache: Cache,
+        clock: Clock,
+        *,
+        background: Background,
+        outbound: Outbound,
+    ) -> None:
+        self.kube = kube
+        self.cache = cache
+        self.clock = clock
+        self.outbound = outbound
+        self.lookup = Lookup(kube, cache, clock)
+        self.serve = ServeApi(dashboard, kube, cache, clock)
+        self.windows = Windows(self.serve, background, clock)
+        self.warm_ups = WarmUps(self.serve, background)
+        self.inquiries = Inquiries(kube, outbound, background, clock)
+
+    def forget(self, objects: Objects) -> None:
+        """Drop what is remembered of objects that another replica reconciles from now on."""
+        self.serve.forget(objects)
+        for each in objects:
+            for part in (self.windows, self.warm_ups, self.inquiries):
+                part.forget(each.metadata.uid)

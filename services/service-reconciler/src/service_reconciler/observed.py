@@ -1,6 +1,5 @@
 """What a plan may know: one RayService and all that belongs to it, read once."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final, Self
@@ -21,13 +20,11 @@ from common.ray import owner, serve_writer
 from common.ray.view import ServeView, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
-from common.upgrade import traffic_record, weighted_route
+from common.upgrade import traffic_record
 from common.upgrade.controls import Controls
-from common.upgrade.gate_types import AnyGate
-from common.upgrade.gates import Result
 from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
-from common.upgrade.traffic_record import Record, Upgrade
+from common.upgrade.traffic_record import Upgrade
 from service_reconciler import decided, validation
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster, services
@@ -113,8 +110,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """The policy, where it was read just now."""
 
 
-class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
-    """Everything that one reconcile of a RayService is decided from; what follows from it alone is computed once."""
+class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True):
+    """Everything that one reconcile of a RayService is decided from."""
 
     config: Config
     names: Names
@@ -127,15 +124,11 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     """All clusters that carry the RayService's labels."""
     draining: tuple[DrainingCluster, ...] = ()
     """Those of them that are unneeded and drain."""
-    active: ClusterView | None = None
-    pending: ClusterView | None = None
     services: tuple[Service, ...] = ()
     """All Services that carry the RayService's labels."""
     head_service: Service | None = None
     serve_service: Service | None = None
     endpoints: int = 0
-    answers: Mapping[AnyGate, Result] = {}
-    """What the gates came to before all traffic moves at once."""
     next_policy: str | Problem[Reason] | UnsetType | None = None
     """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one.
 
@@ -150,11 +143,6 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     def is_incremental(self) -> bool:
         """Return whether traffic-manager moves the traffic in steps, and writes to the dashboards."""
         return serve_writer.is_incremental(self.service, self.config.gates)
-
-    @cached_property
-    def record(self) -> Record:
-        """Return what traffic-manager gave to each cluster, from the route, else from the status."""
-        return weighted_route.record_of(self.service, (self.route, self.our_route, *self.users_routes))
 
     @cached_property
     def upgrade(self) -> Upgrade | None:
@@ -173,12 +161,7 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
         return validation.initializing_limit(self.service.metadata.annotations)
 
     @cached_property
-    def views(self) -> tuple[ClusterView, ...]:
-        """Return the active and the pending cluster, as far as they exist."""
-        return tuple(each for each in (self.active, self.pending) if each is not None)
-
-    @cached_property
-    def routes(self) -> tuple[Route, ...]:
+    def all_routes(self) -> tuple[Route, ...]:
         """Return all routes that may send requests to the clusters."""
         single = (self.route, self.our_route, self.grpc_route)
         return (*(each for each in single if each is not None), *self.users_routes)
@@ -242,7 +225,7 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
         """
         backend, held = naming.serve_service(cluster), self.record.upgrade
         had_requests = isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
-        for route in self.routes:
+        for route in self.all_routes:
             kind = GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
             name = f"{kind} {route.metadata.namespaced_name}"
             if traffic_record.weight_of(route, backend) > 0:

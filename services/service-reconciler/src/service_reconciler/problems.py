@@ -173,7 +173,7 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
         )
     if route is not None and (why := weighted_route.refusal(service, route)) is not None:
         yield EventReason.ROUTE_NOT_PERMITTED, f"waiting: {where} {why.message}"
-    if (trouble := weighted_route.gateway_trouble(service, route, observed.gateways)) is not None:
+    if (trouble := observed.gateway_trouble) is not None:
         hint = " (is the Gateway API installed?)" if trouble.code is RoutingCode.MISSING else ""
         yield EventReason.GATEWAY_NOT_READY, f"waiting: {trouble.message}{hint}"
     if route is not None and (trouble := route_trouble(observed)) is not None:

@@ -12,10 +12,9 @@ from common.api.gateway import HttpRoute
 from common.ray import serve_writer
 from common.ray.view import ServeView
 from common.upgrade import traffic_record, weighted_route
-from common.upgrade.gate_types import AnyGate
-from common.upgrade.gates import Result, Window
+from common.upgrade.gates import Window
 from common.upgrade.routed_service import RoutedService
-from common.upgrade.traffic_record import Record, Upgrade
+from common.upgrade.traffic_record import Upgrade
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +46,9 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     memory: Memory = Memory()
 
 
-class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
-    """Everything that one reconcile of a RayService is decided from; what is read from its routes is read once."""
+class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True):
+    """Everything that one reconcile of a RayService is decided from."""
 
-    active: ClusterView | None = None
-    pending: ClusterView | None = None
     overwriter: str | None = None
     """The field manager that replaced our backends on the route, where that is so."""
     clusters: frozenset[str] = frozenset()
@@ -66,8 +63,6 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
     """Clusters of the traffic record without a RayCluster."""
     window: Window | None = None
     """What the gates of the policy are judged by; None before it was observed."""
-    answers: Mapping[AnyGate, Result] = {}
-    """What the gates that ask a server came to at this weight."""
 
     @property
     def pair(self) -> tuple[ClusterView, ClusterView] | None:
@@ -110,25 +105,9 @@ class Observed(RoutedService, frozen=True, kw_only=True, dict=True):
         return self.service.status.pending_service_status.ray_cluster_name
 
     @cached_property
-    def record(self) -> Record:
-        """Return the newest record on the route and the earlier ones; the mirror in the status where none has any."""
-        return weighted_route.record_of(self.service, self.routes)
-
-    @property
-    def routes(self) -> tuple[HttpRoute, ...]:
-        """Return the route that carries the traffic, and those that did before."""
-        return self.former_routes if self.route is None else (self.route, *self.former_routes)
-
-    @cached_property
     def own_backends(self) -> frozenset[str]:
         """Return the Services that are ours wherever a route names them."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
-
-    @property
-    def former_routes(self) -> tuple[HttpRoute, ...]:
-        """Return the routes that carried the traffic before this one."""
-        weighted, held = weighted_route.name_of(self.service), (self.our_route, *self.users_routes)
-        return tuple(each for each in held if each is not None and each.metadata.name != weighted)
 
     def is_true(self, kind: str) -> bool:
         """Return whether a condition of the RayService is True: a decision of service-reconciler, as this service writes no condition."""

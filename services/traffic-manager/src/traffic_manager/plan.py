@@ -125,8 +125,7 @@ def _whole(observed: Observed, share: Share, *, now: datetime) -> Share:
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
     """Return the creation of the Services that clusters lack; service-reconciler reports a head without a port for Serve."""
-    views = (each for each in (observed.active, observed.pending) if each is not None and each.serve_service is None)
-    bodies = (gateway_api.build_service(each.cluster) for each in views)
+    bodies = (gateway_api.build_service(each.cluster) for each in observed.views if each.serve_service is None)
     return tuple(Create(resource=SERVICE, body=each, chain=chain) for each in bodies if each is not None)
 
 
@@ -210,7 +209,7 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         active=sides[0],
         pending=sides[1],
         pause=options.pause(observed, controls) or progression.hold,
-        gateway_problem=message_of(routing.gateway_problem(observed)),
+        gateway_problem=message_of(observed.gateway_trouble),
         route_problem=message_of(routing.problem(observed)),
         lag=message_of(lag),
         changed_at=record.changed_at,

@@ -146,11 +146,6 @@ def released(observed: Observed) -> tuple[Action, ...]:
     return tuple(_release(observed, each) for each in observed.users_routes if gateway_api.is_held(each))
 
 
-def gateway_problem(observed: Observed) -> RoutingProblem | None:
-    """Return why a Gateway takes no requests."""
-    return weighted_route.gateway_trouble(observed.service, observed.route, observed.gateways)
-
-
 def problem(observed: Observed) -> RoutingProblem | None:
     """Return why the traffic does not follow the routes as they are now."""
     trouble = weighted_route.route_trouble(observed.service, observed.route, observed.clusters)
@@ -223,7 +218,7 @@ def _former_route_writes(
     record, so that whichever carries the traffic next begins with the weights that hold.
     """
     is_misnamed = weighted_route.odd_name(observed.service) is not None
-    is_taken = problem(observed) is None and gateway_problem(observed) is None and not is_misnamed
+    is_taken = problem(observed) is None and observed.gateway_trouble is None and not is_misnamed
     for have in observed.former_routes:
         if have.metadata.deletion_timestamp is not None:
             continue
@@ -256,8 +251,9 @@ def _wants_grpc(observed: Observed) -> bool:
 
 def _grpc_port(observed: Observed) -> int | None:
     """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
-    views = (each for each in (observed.active, observed.pending) if each is not None)
-    return next((port for each in views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None)
+    return next(
+        (port for each in observed.views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None
+    )
 
 
 def _warnings(observed: Observed) -> Iterator[EmitEvent]:

@@ -1,22 +1,36 @@
-"""What both services observe of a RayService alike: the service itself, what carries its requests, and the policy of its upgrade."""
+"""What both services observe of a RayService alike: its two clusters, what carries its requests, and the policy of its upgrade."""
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import msgspec
 
 from common import names
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute, RoutingProblem
 from common.api.ray_service import RayService
 from common.ray import poll_interval
+from common.ray.view import ServeView
+from common.upgrade import weighted_route
+from common.upgrade.gate_types import AnyGate
+from common.upgrade.gates import Result
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
+from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
+View = TypeVar("View", bound=ServeView)
 
-class RoutedService(msgspec.Struct, frozen=True, kw_only=True):
-    """A RayService with what carries its requests, as both services observe it; each adds what else it decides from."""
+
+class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, dict=True):
+    """A RayService with what carries its requests, as both services observe it; each adds what else it decides from.
+
+    What follows from an observation alone is computed once.
+    """
 
     service: RayService
+    active: View | None = None
+    pending: View | None = None
     gateways: Mapping[Place, Gateway | None] = {}
     """Our Gateway, and those that the user's route hangs on."""
     route: HttpRoute | None = None
@@ -29,6 +43,8 @@ class RoutedService(msgspec.Struct, frozen=True, kw_only=True):
     """The UpgradePolicy that the upgrade began with."""
     warm_up: WarmUpProgress | None = None
     """How far the pending cluster's warm-up is; None where none is asked for, or it cannot begin yet."""
+    answers: Mapping[AnyGate, Result] = {}
+    """What the gates that ask a server came to at this weight; all gates, before all traffic moves at once."""
     rest: timedelta = poll_interval.SLOWEST
     """The poll interval of a cluster that serves."""
 
@@ -37,3 +53,29 @@ class RoutedService(msgspec.Struct, frozen=True, kw_only=True):
         """Return our Gateway."""
         meta = self.service.metadata
         return self.gateways.get((meta.namespace, names.gateway(meta.name)))
+
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """Return the active and the pending cluster, as far as they exist."""
+        return tuple(each for each in (self.active, self.pending) if each is not None)
+
+    @property
+    def routes(self) -> tuple[HttpRoute, ...]:
+        """Return the route that carries the traffic, and those that did before."""
+        return self.former_routes if self.route is None else (self.route, *self.former_routes)
+
+    @property
+    def former_routes(self) -> tuple[HttpRoute, ...]:
+        """Return the routes that carried the traffic before this one."""
+        weighted, held = weighted_route.name_of(self.service), (self.our_route, *self.users_routes)
+        return tuple(each for each in held if each is not None and each.metadata.name != weighted)
+
+    @cached_property
+    def record(self) -> Record:
+        """Return the newest record on these routes; the mirror in the status where none has any."""
+        return weighted_route.record_of(self.service, self.routes)
+
+    @property
+    def gateway_trouble(self) -> RoutingProblem | None:
+        """Return why a Gateway takes no requests, with its name."""
+        return weighted_route.gateway_trouble(self.service, self.route, self.gateways)

@@ -128,8 +128,8 @@ def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Ou
         started=(new.metadata.creation_timestamp if new is not None else None) or completed,
         moved=whole_seconds(moved) if moved is not None else (completed if outcome is Outcome.PROMOTED else None),
         completed=completed,
-        most=found.most if found is not None else (None if observed.routes else BOTH),
-        least=found.least if found is not None else (None if observed.routes else WHOLE),
+        most=found.most if found is not None else (None if observed.all_routes else BOTH),
+        least=found.least if found is not None else (None if observed.all_routes else WHOLE),
         steps=traffic_record.steps_of(found) or UNSET,
     )
 

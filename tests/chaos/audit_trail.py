@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import Meta, Write, root_of
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 
 POLICY: Final = """\
 apiVersion: audit.k8s.io/v1

@@ -10,7 +10,7 @@ import msgspec
 
 from chaos.checker.evidence import Object, Seen, root_of
 from common import labels
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 from common.kube.client import KubeClient
 from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_SERVICE
 from common.kube.watch import Key, Target, Timing, Watch

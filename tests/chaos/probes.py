@@ -16,7 +16,7 @@ from chaos.stack import PROBES, Stack
 from chaos.users import STEPS
 from common import errors
 from common.api.opaque import Body
-from common.bus.sharding import PARTITIONS, Ref, partition_of
+from common.bus.subjects import PARTITIONS, Ref, partition_of
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config

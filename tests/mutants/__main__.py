@@ -54,7 +54,7 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "unit/common/runtime/test_ownership.py",
         "unit/common/runtime/test_membership.py",
     ),
-    f"{COMMON}/bus/sharding.py": ("unit/common/bus/test_sharding.py",),
+    f"{COMMON}/bus/subjects.py": ("unit/common/bus/test_subjects.py",),
     f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
     f"{COMMON}/ray/request_metrics.py": ("unit/common/ray/test_request_metrics.py",),
     f"{COMMON}/upgrade/gates.py": ("unit/common/upgrade/test_gates.py",),

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from common import labels
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 
 HEAD: Final = labels.HEAD
 OVER: Final = frozenset({"Failed", "Succeeded"})

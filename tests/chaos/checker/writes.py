@@ -13,7 +13,7 @@ import msgspec
 
 from chaos.checker.evidence import Seen, Violation, Write
 from common import labels
-from common.bus.sharding import partition_of
+from common.bus.subjects import partition_of
 
 _NEEDS_BASE: Final = frozenset({"update", "patch", "delete"})
 PartitionsOf = Callable[[Seen], frozenset[int]]

@@ -11,7 +11,7 @@ from common.bus import messages, streams, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, State
 from common.bus.nats import connect
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from common.kube.installation import Installation
 from common.settings import Settings
 from nats_admin import stream_keeper

@@ -12,7 +12,7 @@ import pytest_asyncio
 from common.api.opaque import Body
 from common.bus import messages, subjects
 from common.bus.nats import Bus, connect
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from common.kube import resources
 from common.kube.client import KubeClient
 from common.upgrade import events as upgrade_events

@@ -22,8 +22,8 @@ from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.bus.feed import Feed
-from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import PARTITIONS
 from common.clock import SystemClock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import EVENT, JOB, NAMESPACE, POD, RAY_CLUSTER, SERVICE, Resource

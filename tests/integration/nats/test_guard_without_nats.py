@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from common.api.core import Pod
-from common.bus import sharding
+from common.bus import subjects
 from common.bus.feed import Synced
 from common.bus.nats import connect
-from common.bus.sharding import Ref
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import Ref
 from common.clock import SystemClock
 from common.kube import resources
 from common.kube.installation import Installation
@@ -28,7 +28,7 @@ from watcher.relay import Relay, Source
 
 pytestmark = [pytest.mark.integration]
 
-PARTITION = sharding.partition_of(Ref("Pod", "ns", "one"))
+PARTITION = subjects.partition_of(Ref("Pod", "ns", "one"))
 BODY = msgspec.json.encode({"metadata": {"namespace": "ns", "name": "one", "uid": "one", "resourceVersion": "7"}})
 
 

@@ -15,7 +15,7 @@ from common import errors
 from common.bus import streams, subjects
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster import processes

@@ -20,7 +20,7 @@ from common.bus import messages, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, State
 from common.bus.nats import connect
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from integration.watcher.replicas import KINDS, Replica, replica

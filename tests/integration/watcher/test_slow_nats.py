@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from integration.watcher.replicas import KINDS, Replica, replica

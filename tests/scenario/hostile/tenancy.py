@@ -22,7 +22,7 @@ from cluster_reconciler import wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, labels, untrusted
 from common.api.opaque import Body, Json
-from common.bus import sharding
+from common.bus import subjects
 from common.bus.messages import Message
 from common.feature_gates import BETA
 from common.kube import resources
@@ -142,11 +142,11 @@ class Tenancy:
         """Run all services for the length of a block."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._outlet.work()), group.create_task(self.relay.move())]
-            await self.stream.mark("epoch", 1, frozenset(range(sharding.PARTITIONS)))
+            await self.stream.mark("epoch", 1, frozenset(range(subjects.PARTITIONS)))
             self.relay.everything_is_listed()
             for app in self.apps:
                 feed = FakeFeed(self.stream, tree=app.tree)
-                tasks.append(group.create_task(follow(feed, app.controller, range(sharding.PARTITIONS))))
+                tasks.append(group.create_task(follow(feed, app.controller, range(subjects.PARTITIONS))))
                 tasks.append(group.create_task(self._spied(app).run(workers=4)))
             yield
             for task in tasks:

@@ -6,7 +6,7 @@ from common.api.meta import version_number
 from common.bus import messages, subjects
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 
 
 class FakeStream:

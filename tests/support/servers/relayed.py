@@ -15,8 +15,8 @@ import msgspec
 from common import errors
 from common.bus import streams, subjects
 from common.bus.nats import Bus, connect
-from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import PARTITIONS
 from common.clock import SystemClock
 from common.settings import Settings
 from nats_admin import credential_folder, stream_keeper

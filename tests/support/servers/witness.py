@@ -14,7 +14,7 @@ from common.bus.consumer import Source, consume
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, Stored
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from support.waiting import eventually_true

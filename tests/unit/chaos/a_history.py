@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from chaos.checker.evidence import Object, Seen, Write
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 
 NAMESPACE = "ns"
 

@@ -10,7 +10,7 @@ import pytest
 from chaos import audit_trail
 from chaos.audit_trail import Trail
 from chaos.checker.evidence import Write
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = "raybus-cluster-reconciler/v0.1.0 (cluster-reconciler-2)"

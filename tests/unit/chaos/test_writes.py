@@ -3,7 +3,7 @@
 import pytest
 
 from chaos.checker import writes
-from common.bus.sharding import Ref, partition_of
+from common.bus.subjects import Ref, partition_of
 from unit.chaos.a_history import NAMESPACE, HistoryBuilder, partitions_of
 
 OURS = str(partition_of(Ref("RayCluster", NAMESPACE, "c")))

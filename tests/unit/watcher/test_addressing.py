@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from common.api.meta import ObjectMeta, OwnerReference
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 from watcher.addressing import Address, OwnerGraph, parent_of
 
 SERVICE = Ref("RayService", "ns", "svc")

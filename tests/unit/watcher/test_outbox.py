@@ -10,7 +10,7 @@ from common import errors
 from common.bus import subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Quarantined, State
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
 from watcher import outbox as outboxes

@@ -8,7 +8,7 @@ import pytest
 
 from common.api.meta import ObjectMeta
 from common.bus.messages import State
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from common.kube import resources
 from common.kube.resources import Resource
 from watcher import published

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common.bus import sharding, subjects
+from common.bus import subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 from common.kube import resources
 from common.kube.resources import Resource
 from support.fakes.stream import FakeStateStream
@@ -65,7 +65,7 @@ def an_object(
 
 
 def subject(root: Ref, kind: str, name: str) -> str:
-    return subjects.state(sharding.place_of(root), kind, "ns", name)
+    return subjects.state(subjects.place_of(root), kind, "ns", name)
 
 
 SVC = Ref("RayService", "ns", "svc")
@@ -96,7 +96,7 @@ async def test_an_orphan_moves_when_its_parent_shows_up(setup: Setup) -> None:
     put = setup.waiting()
     assert isinstance(put[subject(SVC, "Pod", "pod")], State)
     assert put[subject(DEMO, "Pod", "pod")] == Gone(
-        kind="Pod", namespace="ns", name="pod", version="5", moved_to=sharding.place_of(SVC)
+        kind="Pod", namespace="ns", name="pod", version="5", moved_to=subjects.place_of(SVC)
     )
     assert setup.reasons == []
 
@@ -233,7 +233,7 @@ async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_
 
     other = Ref("RayService", "ns", "other")
     states = harness.holds(State)
-    assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(other))}
+    assert {where.split(".")[2] for where in states} == {str(subjects.partition_of(other))}
     assert len(states) == 51
     assert setup.reasons == []
 
@@ -274,7 +274,7 @@ async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end
     states = {where: message for where, message in harness.holds(State).items() if isinstance(message, State)}
     versions = {(message.name, message.version) for message in states.values()}
     assert versions == {("demo", "6"), ("pod-0", "7"), ("pod-2", "5")}
-    assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(SVC))}
+    assert {where.split(".")[2] for where in states} == {str(subjects.partition_of(SVC))}
 
 
 async def test_an_older_state_is_passed_over(setup: Setup) -> None:
@@ -359,7 +359,7 @@ async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_de
     setup.relay.everything_is_listed()
 
     put = setup.waiting().get(subject(before, "RayCluster", "demo"))
-    assert put is None or (isinstance(put, Gone) and put.moved_to == sharding.place_of(SVC))
+    assert put is None or (isinstance(put, Gone) and put.moved_to == subjects.place_of(SVC))
 
 
 async def test_a_kind_that_only_another_build_publishes_is_not_declared_deleted() -> None:
@@ -406,7 +406,7 @@ async def test_an_object_that_stands_under_an_old_root_is_moved_at_the_start() -
 
     moved = setup.waiting()[subject(DEMO, "Pod", "pod")]
     assert isinstance(moved, Gone)
-    assert moved.moved_to == sharding.place_of(SVC)
+    assert moved.moved_to == subjects.place_of(SVC)
 
 
 async def test_a_kind_that_is_not_served_does_not_count_for_the_version(setup: Setup) -> None:
@@ -420,7 +420,7 @@ async def test_every_partition_is_marked(setup: Setup) -> None:
     marker = Synced(epoch="epoch", version=40)
     setup.relay.mark(marker)
 
-    assert setup.waiting() == {subjects.synced(partition): marker for partition in range(sharding.PARTITIONS)}
+    assert setup.waiting() == {subjects.synced(partition): marker for partition in range(subjects.PARTITIONS)}
 
 
 async def test_a_list_below_an_earlier_one_ends_the_session(setup: Setup) -> None:

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 from msgspec import structs
 
-from common.bus import forms, sharding, subjects
+from common.bus import forms, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, State
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.kube.watch import Watch
@@ -100,7 +100,7 @@ def test_readers_go_on_where_a_complete_stream_was_handed_over(
 
 
 STEADY, GHOST = (
-    subjects.state(sharding.place_of(Ref("RayCluster", "ns", name)), "RayCluster", "ns", name)
+    subjects.state(subjects.place_of(Ref("RayCluster", "ns", name)), "RayCluster", "ns", name)
     for name in ("steady", "ghost")
 )
 

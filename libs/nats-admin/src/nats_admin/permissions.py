@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from common.bus import subjects
-from common.bus.sharding import Tree
 from common.bus.streams import MIRROR_API, MIRROR_DELIVER
+from common.bus.subjects import Tree
 from nats_admin.subscribers import Subscriber
 
 API: Final = "$JS.API"

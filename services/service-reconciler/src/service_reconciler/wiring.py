@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from common.api.core import Pod
 from common.api.ray_service import RayService
 from common.bus.nats import Bus as NatsBus
-from common.bus.sharding import Tree
+from common.bus.subjects import Tree
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from common.api.ray_service import RayService
-from common.bus.sharding import Tree
+from common.bus.subjects import Tree
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE

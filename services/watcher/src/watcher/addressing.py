@@ -11,7 +11,7 @@ import msgspec
 
 from common import labels
 from common.api.meta import ObjectMeta
-from common.bus.sharding import Ref
+from common.bus.subjects import Ref
 
 RAY_SERVICE: Final = "RayService"
 RAY_CLUSTER: Final = "RayCluster"

@@ -24,7 +24,7 @@ from common.api import core
 from common.api.meta import Envelope, ObjectMeta
 from common.api.opaque import Body
 from common.bus.messages import Quarantined, State
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from common.kube import resources
 from common.kube.resources import Resource
 

@@ -18,10 +18,10 @@ import structlog
 
 from common import errors
 from common.api.meta import Envelope, ObjectMeta, version_number
-from common.bus import forms, sharding, subjects
+from common.bus import forms, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
-from common.bus.sharding import Place, Ref
+from common.bus.subjects import Place, Ref
 from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
@@ -160,7 +160,7 @@ class Relay:
 
     def mark(self, marker: Synced) -> None:
         """Publish a marker in every partition: it is complete up to a list's version."""
-        for partition in range(sharding.PARTITIONS):
+        for partition in range(subjects.PARTITIONS):
             self.outbox.put(subjects.synced(partition), marker)
 
     def __len__(self) -> int:
@@ -170,7 +170,7 @@ class Relay:
         """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
         for ref, state in objects:
             address, known = self._owners.address(ref), self._objects[ref]
-            place = sharding.place_of(address.root)
+            place = subjects.place_of(address.root)
             is_read = published.is_read(ref.kind, place)
             if address.is_certain and is_read:
                 self._uncertain.pop(ref, None)
@@ -195,7 +195,7 @@ class Relay:
         return subjects.state(self._place_of(ref), ref.kind, ref.namespace, ref.name)
 
     def _place_of(self, ref: Ref) -> Place:
-        return sharding.place_of(self._owners.address(ref).root)
+        return subjects.place_of(self._owners.address(ref).root)
 
     async def move(self) -> None:
         """Move what is apart, some objects at a time and tree by tree in turn, until cancelled."""

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import structlog
 
 from common import errors
-from common.bus import forms, sharding
+from common.bus import forms, subjects
 from common.bus.feed import Synced
 from common.bus.streams import StreamInfo
 from common.kube.client import KubeClient
@@ -178,7 +178,7 @@ class Sessions:
                     Synced(
                         epoch=epoch,
                         version=version,
-                        partitions=sharding.PARTITIONS,
+                        partitions=subjects.PARTITIONS,
                         renewed=RENEW_SECONDS,
                         history=history,
                         forms=forms.published(),
@@ -244,7 +244,7 @@ def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
     """
     if marker is None or version < marker.version:
         return None
-    is_alike = marker.partitions == sharding.PARTITIONS and marker.forms == forms.published()
+    is_alike = marker.partitions == subjects.PARTITIONS and marker.forms == forms.published()
     return marker.epoch if is_alike else None
 
 

@@ -15,8 +15,8 @@ from common.bus import messages, streams, subjects
 from common.bus.feed import Feed, Synced
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
-from common.bus.sharding import Place, Tree
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import Place, Tree
 from common.settings import Settings
 from nats_admin import stream_keeper
 from support.fakes.feed import FakeFeed, FakeStream

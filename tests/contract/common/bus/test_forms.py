@@ -15,8 +15,8 @@ from common.bus.feed import Synced
 from common.bus.forms import Form
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
-from common.bus.sharding import PARTITIONS, Place, Tree
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import PARTITIONS, Place, Tree
 from common.settings import Settings
 from nats_admin import stream_keeper
 from support.fakes.listener import Recorder

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from common.api import ray_service
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 from common.runtime import ownership
 from common.version import VERSION
 from crd_generator import definitions, upgrade_policy

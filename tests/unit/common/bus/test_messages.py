@@ -6,7 +6,7 @@ import pytest
 from common.bus import messages, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State, Undecodable
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 from support.golden import Golden
 
 POD = subjects.state(Place(17, Tree.SERVICE), "Pod", "team-a", "demo.head")

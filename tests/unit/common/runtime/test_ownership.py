@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 from common.runtime import ownership
 from common.runtime.ownership import (
     ALL,

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from common import labels
 from common.api.opaque import Json
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 from common.runtime import ownership
 from common.version import VERSION
 from nats_admin import certificates

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from common import errors, feature_gates
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 from common.settings import LEVELS
 from localcluster import kubeconfig as kubeconfigs
 from localcluster.errors import MisuseError

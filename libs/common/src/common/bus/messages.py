@@ -25,7 +25,7 @@ import msgspec
 
 from common.bus import subjects
 from common.bus.feed import Synced
-from common.bus.sharding import Place, Tree
+from common.bus.subjects import Place, Tree
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from common.bus.consumer import Broken, Source, consume
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
-from common.bus.sharding import PARTITIONS, Place, Tree
+from common.bus.subjects import PARTITIONS, Place, Tree
 from common.observability import metrics, tasks, tracing
 
 log = structlog.get_logger()

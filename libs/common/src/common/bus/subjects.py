@@ -1,4 +1,7 @@
-"""The only builder of subject strings.
+"""Where an object stands on the bus, and the only builder of subject strings.
+
+A place is that of the root, so that a whole tree has one owner per service: a partition, which is a hash of the root, and whether
+the tree is a RayService's. The services that decide about those read nothing of the others, however many clusters and pods there are.
 
 `ray.state.<partition>.<tree>.<kind>.<namespace>.<name>`   the last state of one object      stream RAY_STATE
 `ray.state.<partition>.service.synced`                     "this partition is complete"      stream RAY_STATE
@@ -10,18 +13,52 @@
 of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as an underscore.
 """
 
+from enum import StrEnum
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
-from common.bus.sharding import Place, Tree
-
+PARTITIONS: Final = 64
+"""Fixed for the life of an installation: every publisher and reader must agree on it."""
 STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
 ALL_STATE: Final = "ray.state.>"
 ALL_EVENTS: Final = "ray.events.>"
 RECOVERY: Final = "ray.recovery"
 """An administrator's message to all keepers: make no stream for so many seconds."""
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """An object by its kind and name; the root of a tree is a RayService, or a RayCluster that no RayService made."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Tree(StrEnum):
+    """The kind of the root of a tree: a RayService; else a RayCluster, or something below one that is not known yet."""
+
+    SERVICE = "service"
+    CLUSTER = "cluster"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the objects of one tree stand."""
+
+    partition: int
+    tree: Tree
+
+
+def partition_of(root: Ref) -> int:
+    """Return the partition of a root, 0 … 63; the same in every process and release."""
+    return crc32(f"{root.kind}/{root.namespace}/{root.name}".encode()) % PARTITIONS
+
+
+def place_of(root: Ref) -> Place:
+    """Return where everything below a root stands, and the root itself."""
+    return Place(partition_of(root), Tree.SERVICE if root.kind == "RayService" else Tree.CLUSTER)
 
 
 class StateSubject(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from common.bus.sharding import PARTITIONS
+from common.bus.subjects import PARTITIONS
 
 ALL: Final = frozenset(range(PARTITIONS))
 RENEW_SECONDS: Final = 2.0

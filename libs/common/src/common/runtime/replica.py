@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from common.bus.nats import Bus
-from common.bus.sharding import Tree
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import Tree
 from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube import rest_config
 from common.kube.client import KubeClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.bus.sharding import Place, Ref, Tree, place_of
+from common.bus.subjects import Place, Ref, Tree, place_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import msgspec
 
 from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.resources.ingress import ROUTE
-from common.api.event import Event
 from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
-from common.runtime.actions import ActionEvents, Report
+from common.runtime.actions import ActionEvents, Event, Report
 
 
 class EventSpec(msgspec.Struct, frozen=True):

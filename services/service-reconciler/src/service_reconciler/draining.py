@@ -13,11 +13,23 @@ from typing import Final
 import msgspec
 
 from common import labels
-from common.api.event import Event, normal, warning
 from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
-from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch, Plan, Report, earliest
+from common.runtime.actions import (
+    Action,
+    ActionEvents,
+    Annotate,
+    Delete,
+    EmitEvent,
+    Event,
+    Patch,
+    Plan,
+    Report,
+    earliest,
+    normal,
+    warning,
+)
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Receipt
 from service_reconciler import decided, events, upgrade_events

@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common import conditions, durations, untrusted
-from common.api.event import Event, normal, warning
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
-from common.runtime.actions import ActionEvents, Report
+from common.runtime.actions import ActionEvents, Event, Report, normal, warning
 from service_reconciler import decided
 from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control

@@ -12,7 +12,6 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.event import warning
 from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube import client
@@ -22,7 +21,7 @@ from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
 from common.ray.submit import Submit
-from common.runtime.actions import Annotate, Create, Delete, Patch
+from common.runtime.actions import Annotate, Create, Delete, Patch, warning
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer

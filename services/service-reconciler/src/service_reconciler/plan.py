@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UnsetType
 
 from common import conditions, labels
-from common.api.event import normal, warning
 from common.api.ray_service import RayServiceStatus
 from common.conditions import ConditionUpdate
 from common.kube.resources import RAY_CLUSTER, SERVICE
@@ -20,7 +19,18 @@ from common.problem import Problem, message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
+from common.runtime.actions import (
+    Action,
+    Create,
+    Delete,
+    EmitEvent,
+    Patch,
+    Plan,
+    SetFinalizers,
+    earliest,
+    normal,
+    warning,
+)
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events

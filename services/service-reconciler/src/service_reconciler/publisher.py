@@ -11,10 +11,10 @@ from typing import Final, Protocol
 import structlog
 
 from common import errors
-from common.api.event import Event, warning
 from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.observability import tracing
+from common.runtime.actions import Event, warning
 from common.runtime.cache import Remembered
 from common.runtime.writer import Writer
 from common.upgrade import events as upgrade_events

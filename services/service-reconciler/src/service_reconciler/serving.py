@@ -15,13 +15,12 @@ import msgspec
 
 from common import labels, names
 from common.api.core import Pod, Service
-from common.api.event import warning
 from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
 from common.ray import owner, serve_status
 from common.ray.view import CHECKS_KEPT
-from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch
+from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch, warning
 from service_reconciler import events
 from service_reconciler.actions import change_metadata
 from service_reconciler.observed import ClusterView, Observed

@@ -4,12 +4,11 @@ A Serve config that is not taken does not end the reconcile, unless a capacity a
 """
 
 from common import errors
-from common.api.event import warning
 from common.kube.resources import GRPC_ROUTE, SERVICE
 from common.ray.config_writer import ConfigWriter
 from common.ray.submit import Submit
 from common.runtime import executor
-from common.runtime.actions import Create, Delete
+from common.runtime.actions import Create, Delete, warning
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer

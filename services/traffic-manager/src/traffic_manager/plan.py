@@ -12,13 +12,12 @@ from typing import Final
 
 import msgspec
 
-from common.api.event import normal, warning
 from common.kube.resources import SERVICE
 from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan
+from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, normal, warning
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.traffic_record import WHOLE, Share

@@ -18,14 +18,13 @@ import msgspec
 from msgspec import UNSET
 
 from common import names
-from common.api.event import normal, warning
 from common.api.gateway import BackendRef, Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
 from common.ray import owner, service_ports
-from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEvent, Patch, Report
+from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEvent, Patch, Report, normal, warning
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share

@@ -229,10 +229,10 @@ async def test_requests_are_counted_by_code_and_method(kube: Kube) -> None:
 
 
 async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
-    from common.api.event import Event  # noqa: PLC0415  (this test alone needs the recorder)
     from common.api.meta import ObjectMeta  # noqa: PLC0415
     from common.clock import SystemClock  # noqa: PLC0415
     from common.kube.resources import RAY_CLUSTER  # noqa: PLC0415
+    from common.runtime.actions import Event  # noqa: PLC0415  (this test alone needs the recorder)
     from common.runtime.events import EventRecorder  # noqa: PLC0415
 
     recorder = EventRecorder(

@@ -3,11 +3,10 @@
 import pytest
 
 from cluster_reconciler.actions import ClusterPlan, step
-from common.api.event import normal, warning
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
 from common.ray.revision import Given
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Annotate, Create, EmitEvent, Patch, Refuse, SetFinalizers
+from common.runtime.actions import Action, Annotate, Create, EmitEvent, Patch, Refuse, SetFinalizers, normal, warning
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import ActionContext
 from support.builders.ray_cluster import a_ray_cluster

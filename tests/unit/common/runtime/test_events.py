@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from common import errors
-from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import events
+from common.runtime.actions import Event
 from common.runtime.events import EventRecorder
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube

@@ -6,11 +6,10 @@ from typing import ClassVar
 import pytest
 
 from common import errors
-from common.api.event import normal, warning
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import RAY_SERVICE
-from common.runtime.actions import Action, ActionEvents, EmitEvent, Parallel, Plan, Refuse
+from common.runtime.actions import Action, ActionEvents, EmitEvent, Parallel, Plan, Refuse, normal, warning
 from common.runtime.cache import Cache
 from common.runtime.events import EventRecorder
 from common.runtime.executor import SLICE, Executed, Executor

@@ -14,13 +14,12 @@ import msgspec
 
 from cluster_reconciler.actions import ClusterPlan
 from common import errors
-from common.api.event import Event
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, POD, SERVICE
 from common.ray import serve_config, serve_status
 from common.ray.serve_status import DEFAULT_APP, ServeDetails
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Annotate, EmitEvent, Patch, Refuse, SetFinalizers, UpdateStatus
+from common.runtime.actions import Action, Annotate, EmitEvent, Event, Patch, Refuse, SetFinalizers, UpdateStatus
 from service_reconciler.actions import Publish
 from traffic_manager.actions import MoveCapacity
 

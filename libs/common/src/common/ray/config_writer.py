@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Final
 
 from common import errors
-from common.api.event import warning
 from common.ray.revision import Outcome
 from common.ray.serve_api import ServeApi
 from common.ray.submit import Submit
+from common.runtime.actions import warning
 from common.runtime.events import EventRecorder
 from common.runtime.writer import Writer
 

@@ -8,14 +8,13 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 from common import labels
-from common.api.event import warning
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import deployed_config, serve_config, serve_status, serve_writer
 from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
-from common.runtime.actions import Action, ActionEvents, Report
+from common.runtime.actions import Action, ActionEvents, Report, warning
 
 SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may show no application for a moment; that is no reason to send the config again."""

@@ -5,13 +5,31 @@ An action brings the Events that report it. As text it is a short phrase for the
 
 from datetime import datetime
 from enum import Enum, auto
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from common.api.event import Event, normal, warning
 from common.api.opaque import Body, Json
 from common.kube.resources import Resource
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a decision reports to a user about an object; `common.runtime.events` writes it."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str
+
+
+def normal(reason: str, action: str, note: str) -> Event:
+    """Return an Event of the type Normal."""
+    return Event(type="Normal", reason=reason, action=action, note=note)
+
+
+def warning(reason: str, action: str, note: str) -> Event:
+    """Return an Event of the type Warning."""
+    return Event(type="Warning", reason=reason, action=action, note=note)
 
 
 class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):

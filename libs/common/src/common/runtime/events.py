@@ -18,13 +18,13 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.event import Event, warning
 from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.clock import Clock
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
 from common.observability import tasks
+from common.runtime.actions import Event, warning
 from common.runtime.cache import Remembered
 
 log = structlog.get_logger()

@@ -24,10 +24,9 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.clock import Clock
-from common.runtime.actions import Action, EmitEvent, Parallel, Plan, Refuse
+from common.runtime.actions import Action, EmitEvent, Event, Parallel, Plan, Refuse
 from common.runtime.events import EventRecorder
 from common.runtime.writer import Writer
 

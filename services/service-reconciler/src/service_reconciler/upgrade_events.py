@@ -16,7 +16,7 @@ from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
-from common.upgrade import events, gate_record, traffic_record, verdicts
+from common.upgrade import events, gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.events import Direction, Share, Split, Upgrade
 from common.upgrade.receipt import Outcome, Receipt
@@ -146,7 +146,7 @@ def present_verdicts(observed: Observed) -> Iterator[Publish]:
 
 def _verdicts(observed: Observed, step: gate_record.Step | gate_record.Current) -> Iterator[Publish]:
     upgrade = _upgrade(observed, observed.names)
-    for index, each in ((index, each) for index, each in enumerate(step.gates) if verdicts.is_one(each)):
+    for index, each in ((index, each) for index, each in enumerate(step.gates) if gate_record.is_verdict(each)):
         data = events.GateEvaluated(
             upgrade=upgrade,
             traffic_percent=min(step.weight, WHOLE),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from common.upgrade import gate_record, traffic_record, verdicts
+from common.upgrade import gate_record, traffic_record
 from common.upgrade.gate_record import Current, Figures, State, Step, Verdict
 from common.upgrade.gates import Outcome
 from common.upgrade.traffic_record import Upgrade
@@ -76,17 +76,17 @@ def test_the_present_step_follows_those_that_are_over_with_the_figures_of_its_ve
     ],
 )
 def test_one_outcome_stands_for_all_gates(outcomes: list[str], expected: Outcome) -> None:
-    assert verdicts.overall(map(a_verdict, outcomes)) is expected
+    assert gate_record.overall(map(a_verdict, outcomes)) is expected
 
 
 def test_a_gate_has_a_verdict_when_it_passed_or_failed_or_the_step_waits_for_it() -> None:
     states = [a_state("Pass"), a_state("Fail"), a_state("Inconclusive", waits=True), a_state("Inconclusive")]
-    assert [verdicts.is_one(each) for each in states] == [True, True, True, False]
+    assert [gate_record.is_verdict(each) for each in states] == [True, True, True, False]
 
 
 def test_the_sentence_has_the_weight_the_time_and_the_newest_figures() -> None:
     state = a_state(latest=Figures(requests=500, text="errorRate: 1 of 500 requests failed"))
     current = Current(weight=10, since=NOW, written_at=NOW, gates=(state, a_state("Inconclusive", waits=True)))
-    assert verdicts.sentence(current) == (
+    assert gate_record.sentence(current) == (
         "At 10 percent since 12:00:05: Pass: errorRate: 1 of 500 requests failed; Inconclusive: errorRate: first"
     )

@@ -19,7 +19,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import goal_revision, revision, serve_config, spec_hash
 from common.ray.goal_revision import Goal, GoalRevision
-from common.upgrade import verdicts
+from common.upgrade import gate_record
 from common.upgrade.receipt import Outcome, Receipt
 from raybus_cli.control.actions import Action
 from raybus_cli.planning.predict import PlanOutcome
@@ -204,7 +204,7 @@ def _applications(text: str | None) -> frozenset[str]:
 def upgrades(snapshot: Snapshot) -> list[str]:
     """Return a sentence about the last upgrade that ended, where its receipt can be read, and one about the upgrade in progress."""
     held = _receipt(snapshot)
-    ended = [] if held is None else [str(held), *(f"  {verdicts.of_step(each)}" for each in held.gated_steps)]
+    ended = [] if held is None else [str(held), *(f"  {gate_record.step_text(each)}" for each in held.gated_steps)]
     if not snapshot.active or not snapshot.pending:
         return ended
     return [*ended, f"Upgrade from {snapshot.active} to {snapshot.pending}: in progress"]

@@ -13,7 +13,7 @@ import msgspec
 
 from common import untrusted
 from common.upgrade import events as upgrade_events
-from common.upgrade import gate_record, traffic_record, verdicts
+from common.upgrade import gate_record, traffic_record
 from common.upgrade.events import (
     Aborted,
     CapacityChanged,
@@ -193,7 +193,7 @@ def judged(timeline: Timeline, upgrade: Upgrade | None) -> Timeline:
     past = ((step.weight, each) for step in traffic_record.past_steps(upgrade) for each in step.gates)
     known = [(weight, each) for weight, each in past if each.outcome != GateOutcome.INCONCLUSIVE]
     if current is not None:
-        known += [(current.weight, each) for each in current.gates if verdicts.is_one(each)]
+        known += [(current.weight, each) for each in current.gates if gate_record.is_verdict(each)]
     found = [
         Verdict(at=each.at, weight=weight, gate=each.gate, outcome=each.outcome, text=each.text)
         for weight, each in known

@@ -1,4 +1,4 @@
-"""What the gates of an UpgradePolicy came to at each step of an upgrade, as a part of the traffic record.
+"""What the gates of an UpgradePolicy came to at each step of an upgrade, as a part of the traffic record and as users see it.
 
 A verdict keeps the figures that it was given for: it is published as an event, and a repetition must be the same. The record is an annotation
 that every writer of its object can replace, so readers use `bounded` and `shown`.
@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from common import untrusted
 from common.annotation_record import AnnotationRecord
 from common.upgrade.gate_types import MOST_GATES, MOST_STEPS
+from common.upgrade.gates import Outcome
 
 LARGEST: Final = 16 * 1024
 """Bytes of all steps; the annotations of an object may have 256 KiB."""
@@ -81,6 +82,35 @@ AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 def closed(current: Current) -> Step:
     """Return what the gates came to at a weight that is over."""
     return msgspec.convert(current, Step, from_attributes=True)
+
+
+def is_verdict(verdict: Verdict) -> bool:
+    """Return whether a gate has a verdict: it passed, it failed, or the step waits for it."""
+    return verdict.outcome != Outcome.INCONCLUSIVE or (isinstance(verdict, State) and verdict.waits)
+
+
+def overall(gates: Iterable[Verdict]) -> Outcome:
+    """Return the outcome of several gates; an unknown one decides nothing."""
+    found = {each.outcome for each in gates}
+    if Outcome.FAIL in found:
+        return Outcome.FAIL
+    return Outcome.PASS if found == {Outcome.PASS} else Outcome.INCONCLUSIVE
+
+
+def texts(current: Current) -> list[str]:
+    """Return a text for each gate, with its newest figures."""
+    return [f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates]
+
+
+def step_text(step: Step) -> str:
+    """Return what the gates came to at a weight as one text."""
+    found = (f"{each.outcome}: {each.text or each.gate}" for each in step.gates)
+    return f"{step.weight} % since {step.since:%H:%M:%S}: {'; '.join(found)}"
+
+
+def sentence(current: Current) -> str:
+    """Return the gates at the present weight as one text."""
+    return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(texts(current))}"
 
 
 def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from common import conditions, durations
 from common.api.meta import SKEW, Condition, whole_seconds
 from common.conditions import ConditionUpdate
-from common.upgrade import traffic_record, verdicts
+from common.upgrade import gate_record, traffic_record
 from common.upgrade.gates import Outcome as GateOutcome
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Names, Observed
@@ -153,8 +153,8 @@ def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
         return ConditionUpdate(kind, "False", Reason.GATE_FAILED, f"The gate {upgrade.failed}")
     if current is None:
         return None
-    status, reason = _GATES[verdicts.overall(current.gates)]
-    return ConditionUpdate(kind, status, reason, verdicts.sentence(current))
+    status, reason = _GATES[gate_record.overall(current.gates)]
+    return ConditionUpdate(kind, status, reason, gate_record.sentence(current))
 
 
 def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from common import untrusted
-from common.upgrade import verdicts
+from common.upgrade import gate_record
 from common.upgrade.gate_record import LONGEST_NAME, LONGEST_TEXT, Current, Figures, State, Verdict
 from common.upgrade.gate_types import MOST_GATES
 from common.upgrade.gates import Outcome, Result
@@ -83,7 +83,7 @@ def _state(was: State | None, title: str, result: Result, *, waits: bool, now: d
     is_waited_for = waits and result.outcome is Outcome.INCONCLUSIVE
     if was is None or (was.outcome, was.waits) != (result.outcome, is_waited_for):
         return State(gate=title, outcome=result.outcome, at=now, waits=is_waited_for, **fields)
-    if not verdicts.is_one(was):
+    if not gate_record.is_verdict(was):
         return msgspec.structs.replace(was, **fields)
     is_unchanged = fields.items() <= msgspec.structs.asdict(was).items()
     return msgspec.structs.replace(was, latest=UNSET if is_unchanged else figures)

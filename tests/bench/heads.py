@@ -11,8 +11,9 @@ from typing import Final
 
 from aiohttp import web
 
-from common import errors, ports
+from common import errors
 from common.clock import SystemClock
+from common.ray import ports
 from support.fakes.serve import FakeServe
 
 FORWARDED: Final = "X-Forwarded-Uri"

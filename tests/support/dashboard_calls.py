@@ -1,10 +1,9 @@
 """The calls that raybus makes to a dashboard and to pods, as `ServeApi` makes them, over any way to them."""
 
-from common import ports
 from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
-from common.ray import serve_status
+from common.ray import ports, serve_status
 from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS, STATUS, Dashboard, Target
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import ServeApi

@@ -2,10 +2,10 @@
 
 import pytest
 
-from common import labels, ports
+from common import labels
 from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
-from common.ray import serve_api
+from common.ray import ports, serve_api
 from service_reconciler import serving
 
 

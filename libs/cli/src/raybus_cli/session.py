@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar
 import msgspec
 import structlog
 
-from common import errors, ports
+from common import errors
 from common.api.core import Service
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
@@ -26,6 +26,7 @@ from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import SERVICE, Resource
 from common.ray import cluster_traits as traits
+from common.ray import ports
 from common.ray.dashboard import Target
 from common.ray.dashboard_token import ACCOUNT, Tokens
 from common.ray.view import dashboard_service, foreign_service

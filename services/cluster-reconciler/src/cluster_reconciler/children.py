@@ -33,7 +33,7 @@ from common.kube import resources as kinds
 from common.kube.resources import NETWORK_POLICY, Resource
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
 from common.ray import cluster_traits as traits
-from common.ray import service_ports
+from common.ray import ports
 from common.runtime.actions import Action, Annotate, Create, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
@@ -191,7 +191,7 @@ def _services(observed: Observed) -> Iterator[Action]:
     is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:
-            yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=service_ports.NO_PORT))
+            yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=ports.NO_PORT))
         else:
             yield Create(resource=kinds.SERVICE, body=body, if_exists=IfExists.ACCEPT)
 

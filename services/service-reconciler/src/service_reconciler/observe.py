@@ -14,14 +14,14 @@ from itertools import chain
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common import labels, names, ports
+from common import labels, names
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.ray import ongoing, owner, poll_interval, service_ports, submit
+from common.ray import ongoing, owner, poll_interval, ports, submit
 from common.ray.serve_api import address, read_ahead
 from common.ray.view import head_is_ready
 from common.runtime.cache import Objects, Remembered
@@ -273,7 +273,7 @@ class Observer:
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]
         slices = (self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: each}) for each in backends)
-        return service_ports.pod_count(chain.from_iterable(slices))
+        return ports.pod_count(chain.from_iterable(slices))
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

@@ -15,7 +15,7 @@ from common import labels
 from common.api.core import Pod
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.problem import Problem
-from common.ray import parity, serve_config, service_ports, submit
+from common.ray import parity, ports, serve_config, submit
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
@@ -82,8 +82,8 @@ def _of_cluster(observed: Observed, view: ClusterView, *, now: datetime) -> Iter
     if view.cluster.spec.suspend:
         text = f"RayCluster {view.name} is suspended by its queue"
         yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
-    if not service_ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
-        yield ServiceProblem(code, service_ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
+    if not ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
+        yield ServiceProblem(code, ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
     for each in view.cluster.status.conditions:
         if each.type == "ReplicaFailure" and each.status == "True":
             code = Reason.QUOTA_EXCEEDED if "exceeded quota" in each.message else code

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from common import errors, labels, names, ports
+from common import errors, labels, names
 from common.api.core import EndpointSlice, Service
 from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.meta import Items, ObjectMeta
@@ -20,7 +20,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.kube import answers
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
-from common.ray import owner, poll_interval, serve_writer, service_ports
+from common.ray import owner, poll_interval, ports, serve_writer
 from common.ray.dashboard import Target
 from common.ray.serve_api import read_ahead
 from common.runtime.cache import Object, Objects, Remembered
@@ -201,7 +201,7 @@ class Observer:
         return ClusterView(
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
-            endpoints=service_ports.pods(self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})),
+            endpoints=ports.pods(self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})),
         )
 
     async def _with_policy(self, observed: Observed) -> Observed:
@@ -273,7 +273,7 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
 
 def _nodes(view: ClusterView, name: str, default: int) -> dict[str, Target]:
     """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
-    port, namespace = service_ports.of_head(view.cluster.raw_spec).get(name, default), view.cluster.metadata.namespace
+    port, namespace = ports.of_head(view.cluster.raw_spec).get(name, default), view.cluster.metadata.namespace
     pods = view.endpoints.items()
     return {pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port) for address, pod in pods}
 

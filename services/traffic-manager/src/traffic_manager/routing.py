@@ -23,7 +23,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
-from common.ray import owner, service_ports
+from common.ray import owner, ports
 from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEvent, Patch, Report, normal, warning
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
@@ -230,7 +230,7 @@ def _former_route_writes(
 def _grpc(observed: Observed, parts: Sequence[Part]) -> Action | None:
     """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
-    offered = [(view.cluster, share.weight, service_ports.of_grpc(view.cluster.raw_spec)) for view, share in parts]
+    offered = [(view.cluster, share.weight, ports.of_grpc(view.cluster.raw_spec)) for view, share in parts]
     backends = [gateway_api.backend(cluster, weight, port) for cluster, weight, port in offered if port is not None]
     if have is None:
         return _created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)) if is_wanted else None
@@ -250,9 +250,8 @@ def _wants_grpc(observed: Observed) -> bool:
 
 def _grpc_port(observed: Observed) -> int | None:
     """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
-    return next(
-        (port for each in observed.views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None
-    )
+    found = (ports.of_grpc(each.cluster.raw_spec) for each in observed.views)
+    return next((port for port in found if port is not None), None)
 
 
 def _warnings(observed: Observed) -> Iterator[EmitEvent]:

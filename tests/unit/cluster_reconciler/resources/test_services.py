@@ -9,7 +9,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, services
 from common import labels
 from common.api.opaque import Json
-from common.ray import service_ports
+from common.ray import ports
 from support.builders.pods import actions_of, an_observation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
@@ -24,7 +24,7 @@ DEFAULTS = [("client", 10001), ("dashboard", 8265), ("gcs-server", 6379), ("metr
 HEADLESS = {"clusterIP": "None", "publishNotReadyAddresses": True}
 
 
-def ports(numbers: list[tuple[str, int]]) -> list[Json]:
+def entries(numbers: list[tuple[str, int]]) -> list[Json]:
     return [{"name": name, "port": number, "appProtocol": "tcp"} for name, number in numbers]
 
 
@@ -43,7 +43,7 @@ def test_case_106_default() -> None:
             "labels": LABELS,
             "ownerReferences": owner.references(cluster),
         },
-        "spec": {"selector": LABELS, "ports": ports(DEFAULTS), **HEADLESS},
+        "spec": {"selector": LABELS, "ports": entries(DEFAULTS), **HEADLESS},
     }
 
 
@@ -59,7 +59,7 @@ def test_case_106_default() -> None:
 )
 def test_case_106_types(service_type: str, config: Config, differences: Json) -> None:
     spec = services.build_head(a_ray_cluster(head=a_head(service_type=service_type)), config)["spec"]
-    assert spec == {"selector": LABELS, "ports": ports(DEFAULTS), **differences}
+    assert spec == {"selector": LABELS, "ports": entries(DEFAULTS), **differences}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_case_106_types(service_type: str, config: Config, differences: Json) ->
 )
 def test_case_107_declared_ports(declared: list[Json], expected: list[tuple[str, int]]) -> None:
     service = services.build_head(a_ray_cluster(head=a_head_declaring(*declared)), Config())
-    assert service["spec"]["ports"] == ports(expected)
+    assert service["spec"]["ports"] == entries(expected)
 
 
 def test_case_102_the_service_follows_the_applications_name() -> None:
@@ -118,7 +118,7 @@ def test_case_108_the_users_own_service() -> None:
         },
         "spec": {
             "selector": LABELS,
-            "ports": [{"name": "z", "port": 1}, *ports([("gcs", 6379), ("metrics", 8080)])],
+            "ports": [{"name": "z", "port": 1}, *entries([("gcs", 6379), ("metrics", 8080)])],
             "sessionAffinity": "ClientIP",
             "type": "NodePort",
         },
@@ -173,7 +173,7 @@ def test_serve_service(head: Json, expected: list[Json]) -> None:
 def test_case_109_no_serve_port() -> None:
     cluster = a_ray_cluster(head=a_head_declaring({"name": "gcs", "containerPort": 6379}))
     assert services.build_serve(cluster) is None
-    assert service_ports.NO_PORT == (
+    assert ports.NO_PORT == (
         "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head "
         "container; otherwise, the Kubernetes service for Ray Serve will not be created."
     )

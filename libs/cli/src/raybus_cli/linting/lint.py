@@ -21,7 +21,7 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.feature_gates import Gates
 from common.kube.resources import HTTP_ROUTE
-from common.ray import serve_config, serve_writer, service_ports
+from common.ray import ports, serve_config, serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
 from common.upgrade.controls import Policy
@@ -215,7 +215,7 @@ def advice(document: Document) -> list[Problem]:
 
 def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
     head = ("spec", "rayClusterConfig", "headGroupSpec")
-    if not service_ports.of_serve(config) and "serveService" not in spec:
+    if not ports.of_serve(config) and "serveService" not in spec:
         yield (*head, "template", "spec", "containers"), "no port named serve: clients could not reach the applications"
     if not str(spec.get("serveConfigV2") or "").strip():
         yield ("spec", "serveConfigV2"), "is empty: there is nothing to serve"

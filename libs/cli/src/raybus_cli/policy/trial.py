@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from common import errors, labels, ports
+from common import errors, labels
 from common.api.core import Pod
 from common.api.kubernetes_syntax import dns_1123_subdomain_problems
 from common.api.meta import Items
 from common.api.opaque import Json
 from common.kube.client import KubeClient
 from common.kube.resources import POD, UPGRADE_POLICY, label_selector
-from common.ray import dashboard, request_metrics, serve_writer
+from common.ray import dashboard, ports, request_metrics, serve_writer
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import address
 from common.targets import Targets

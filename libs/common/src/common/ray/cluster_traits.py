@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from common import labels, names, pod_json, ports
+from common import labels, names, pod_json
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
+from common.ray import ports
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})

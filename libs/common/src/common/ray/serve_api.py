@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from common import errors, ports
+from common import errors
 from common.api.core import Pod, Service
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
-from common.ray import dashboard, dashboard_token, deployed_config, ongoing, revision, serve_config, serve_status
+from common.ray import dashboard, dashboard_token, deployed_config, ongoing, ports, revision, serve_config, serve_status
 from common.ray.dashboard import Dashboard, Target
 from common.ray.dashboard_token import Tokens
 from common.ray.ongoing import Ongoing

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from common import errors, names, ports, untrusted
+from common import errors, names, untrusted
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import service_ports
+from common.ray import ports
 from common.upgrade import gates
 from common.upgrade.gate_types import WebhookGate
 from common.upgrade.gates import Outcome, Result
@@ -118,7 +118,7 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     if policy.preview is not None and policy.preview.service:
         held["preview"] = (pending, names.preview_service(meta.name))
     addresses = {
-        role: f"{name}.{meta.namespace}.svc:{service_ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"
+        role: f"{name}.{meta.namespace}.svc:{ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"
         for role, (cluster, name) in held.items()
     }
     return Step(

@@ -9,11 +9,11 @@ without a preStop hook, and changes no hash: pods that run keep what they have (
 
 from typing import Final
 
-from common import labels, pod_json, ports
+from common import labels, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
-from common.ray import service_ports
+from common.ray import ports
 
 DEFAULT_GRACE: Final = 30
 """Seconds that Kubernetes gives a pod by default."""
@@ -87,10 +87,10 @@ def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:
         return
     program, values = _OF_WORKER, dict[str, object]()
     if is_head:
-        taken = [each["port"] for each in service_ports.of_serve(cluster.raw_spec)]
+        taken = [each["port"] for each in ports.of_serve(cluster.raw_spec)]
         if not taken or not traits.is_for_a_service(cluster):
             return
-        metrics = service_ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
+        metrics = ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
         program = _OF_HEAD
         values = {"ports": taken, "metrics": metrics, "settling": SETTLING, "fresh": FRESH_AFTER}
     grace = pod["spec"].get("terminationGracePeriodSeconds")

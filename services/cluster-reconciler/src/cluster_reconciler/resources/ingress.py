@@ -8,11 +8,11 @@ import hashlib
 from typing import Final
 
 from cluster_reconciler.resources import owner, services
-from common import labels, names, pod_json, ports
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import IngressOptions, RayCluster
 from common.kube.resources import INGRESS, Resource
-from common.ray import service_ports
+from common.ray import ports
 
 ROUTE: Final = Resource(group="route.openshift.io", kind="Route", plural="routes")
 OPENSHIFT_GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "config.openshift.io"})
@@ -67,7 +67,7 @@ def build_route(cluster: RayCluster) -> Body:
 
 
 def _dashboard_port(cluster: RayCluster) -> int:
-    return service_ports.of_head(cluster.raw_spec).get("dashboard", ports.DASHBOARD)
+    return ports.of_head(cluster.raw_spec).get("dashboard", ports.DASHBOARD)
 
 
 def _child(cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]) -> Body:

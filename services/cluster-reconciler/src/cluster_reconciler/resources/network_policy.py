@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.resources import owner
-from common import labels, ports
+from common import labels
 from common.api import go_json
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import PolicyRules, RayCluster
 from common.kube.resources import NETWORK_POLICY
 from common.ray import cluster_traits as traits
+from common.ray import ports
 
 _DENY_ALL: Final = "DenyAll"
 _BY_A_JOB: Final = "K8sJobMode"

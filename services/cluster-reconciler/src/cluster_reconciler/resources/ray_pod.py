@@ -12,10 +12,11 @@ from typing import Final
 
 from cluster_reconciler.resources import auth, collector, graceful_drain, owner, ray_start, tls
 from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, pod_labels
-from common import labels, pod_json, ports
+from common import labels, pod_json
 from common.api.opaque import Body
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
+from common.ray import ports
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")

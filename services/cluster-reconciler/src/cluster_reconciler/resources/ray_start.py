@@ -13,11 +13,12 @@ import msgspec
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance
 from cluster_reconciler.resources.node import Node
-from common import labels, pod_json, ports, quantity
+from common import labels, pod_json, quantity
 from common.api import go_json
 from common.api.opaque import Body
 from common.quantity import Quantity, QuantityError
 from common.ray import cluster_traits as traits
+from common.ray import ports
 from common.ray.desired_resources import is_gpu
 
 ACCELERATORS: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}

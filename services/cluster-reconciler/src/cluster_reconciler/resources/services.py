@@ -11,7 +11,7 @@ from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SERVICE
-from common.ray import service_ports
+from common.ray import ports
 
 
 def head_name(cluster: RayCluster) -> str:
@@ -22,7 +22,7 @@ def head_name(cluster: RayCluster) -> str:
 
 def head_list_labels(cluster: RayCluster) -> dict[str, str]:
     """Return the labels by which the head Service is found again, whatever the template has."""
-    selector = service_ports.head_selector(cluster.metadata.name)
+    selector = ports.head_selector(cluster.metadata.name)
     return {label: selector[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)}
 
 
@@ -30,8 +30,8 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
     """Build the head Service; of the user's own one all is kept but name, selector, labels and owner, and our ports follow its ports."""
     given, template = cluster.spec.head_group_spec.head_service or {}, cluster.spec.head_group_spec.template
     of_pod = pod_json.mapping(pod_json.body(template, "metadata"), "labels")
-    selector = service_ports.head_selector(cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY))
-    spec = service_ports.head_spec(cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip)
+    selector = ports.head_selector(cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY))
+    spec = ports.head_spec(cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip)
     metadata = pod_json.body(given, "metadata")
     marks = pod_json.mapping(metadata, "labels") | selector
     annotations = pod_json.mapping(metadata, "annotations") | (cluster.spec.head_service_annotations or {})
@@ -54,7 +54,7 @@ def build_headless(cluster: RayCluster) -> Body:
 
 def build_serve(cluster: RayCluster) -> Body | None:
     """Build the Serve Service over all pods of the cluster; None when the head declares ports, but none for Serve."""
-    of, entries = cluster.metadata.name, service_ports.of_serve(cluster.raw_spec)
+    of, entries = cluster.metadata.name, ports.of_serve(cluster.raw_spec)
     if not entries:
         return None
     serve = names.checked_label(f"{of}-serve")

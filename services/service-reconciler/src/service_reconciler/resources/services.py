@@ -11,13 +11,13 @@ from common.api.core import Service
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
-from common.ray import owner, service_ports
+from common.ray import owner, ports
 
 
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
     """Return the Service that selects a cluster's head; `config` is that cluster's spec."""
-    template, name = pod_json.body(service_ports.head_group(config), "headService"), service.metadata.name
-    spec = service_ports.head_spec(config, service_ports.head_selector(cluster), has_cluster_ip=has_cluster_ip)
+    template, name = pod_json.body(ports.head_group(config), "headService"), service.metadata.name
+    spec = ports.head_spec(config, ports.head_selector(cluster), has_cluster_ip=has_cluster_ip)
     own = {labels.NODE_TYPE: labels.HEAD, labels.IDENTIFIER: names.checked_label(f"{name}-head")}
     return _service(service, names.head_service(name), template, {**owner.marks(name), **own}, spec)
 
@@ -27,9 +27,9 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
 
     One that is shared selects pods of two clusters, by a label of our own.
     """
-    found, name = service_ports.of_serve(config), service.metadata.name
+    found, name = ports.of_serve(config), service.metadata.name
     if not found and service.raw_spec.get("serveService") is None:
-        raise InvalidSpec(service_ports.NO_PORT)
+        raise InvalidSpec(ports.NO_PORT)
     template: Json = service.raw_spec.get("serveService") or {}
     given: Json = template.get("spec") or {}
     choice = {labels.SERVES: name} if is_shared else {labels.CLUSTER: cluster}
@@ -37,7 +37,7 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
     by_name = {each.get("name"): each for each in declared}
     numbers = [by_name.get(each["name"], each) for each in found] if found else declared
     spec = {**given, "selector": {**choice, labels.SERVE: "true"}, "ports": numbers}
-    if kind := given.get("type") or service_ports.head_group(config).get("serviceType"):
+    if kind := given.get("type") or ports.head_group(config).get("serviceType"):
         spec["type"] = kind
     meta: Json = template.get("metadata") or {}
     own = {**owner.marks(name), labels.SERVE: names.checked_label(f"{name}-serve")}
@@ -47,7 +47,7 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
 def preview(service: RayService, cluster: str, *, config: Json) -> Body:
     """Return the Service that selects the ready proxies of a cluster before its first traffic."""
     name = service.metadata.name
-    spec: Json = {"selector": {labels.CLUSTER: cluster, labels.SERVE: "true"}, "ports": service_ports.of_serve(config)}
+    spec: Json = {"selector": {labels.CLUSTER: cluster, labels.SERVE: "true"}, "ports": ports.of_serve(config)}
     return _service(service, names.preview_service(name), {}, owner.marks(name), spec)
 
 

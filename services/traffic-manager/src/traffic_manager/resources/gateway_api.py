@@ -16,14 +16,14 @@ from typing import Final, cast
 
 import msgspec
 
-from common import labels, names, ports
+from common import labels, names
 from common.api import ray_cluster
 from common.api.gateway import BackendRef, Gateway, GatewaySpec, HttpRoute, Route
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import GATEWAY, GRPC_ROUTE, Resource
-from common.ray import owner, service_ports
+from common.ray import owner, ports
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import ANNOTATION, Record
 
@@ -35,15 +35,15 @@ MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
 
 def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> BackendRef:
     """Return the Service of a cluster with its share of the requests, or of the gRPC calls."""
-    meta, http_port = cluster.metadata, service_ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
+    meta, http_port = cluster.metadata, ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
     port = http_port if grpc_port is None else grpc_port
     return BackendRef(name=names.serve_service(meta.name), namespace=meta.namespace, port=port, weight=weight)
 
 
 def build_service(cluster: RayCluster) -> Json | None:
     """Return the Service of a cluster's ready proxies, which goes when the cluster goes; None where the head has no port for Serve."""
-    meta, offered = cluster.metadata, service_ports.of_serve(cluster.raw_spec)
-    kind = service_ports.head_group(cluster.raw_spec).get("serviceType")
+    meta, offered = cluster.metadata, ports.of_serve(cluster.raw_spec)
+    kind = ports.head_group(cluster.raw_spec).get("serviceType")
     if not offered:
         return None
     return {
@@ -57,7 +57,7 @@ def build_service(cluster: RayCluster) -> Json | None:
         },
         "spec": {
             "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},
-            "ports": [{**each, "appProtocol": H2C} if each["name"] == service_ports.GRPC else each for each in offered],
+            "ports": [{**each, "appProtocol": H2C} if each["name"] == ports.GRPC else each for each in offered],
             **({"type": kind} if kind else {}),
         },
     }

@@ -1,12 +1,27 @@
-"""What Services of a head are, and what they lead to: ports of a head's first container (spec rayservice §10.1, §10.2), and ready pods (§11.4; acceptance 76)."""
+"""The ports that Ray listens on (spec raycluster §2.4; spec rayservice §10.1, §10.2), and the Services of a head that lead there, with their ready pods (§11.4; acceptance 76)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from common import labels, names, pod_json, ports
+from common import labels, names, pod_json
 from common.api.core import EndpointSlice, ObjectReference
 from common.api.opaque import Body, Json
 
+CLIENT: Final = 10001
+GCS_SERVER: Final = 6379
+DASHBOARD: Final = 8265
+METRICS: Final = 8080
+SERVE: Final = 8000
+DASHBOARD_AGENT: Final = 52365
+
+HEAD_DEFAULTS: Final = {
+    "client": CLIENT,
+    "gcs-server": GCS_SERVER,
+    "dashboard": DASHBOARD,
+    "metrics": METRICS,
+    "serve": SERVE,
+}
+"""Port name to number of a head container that declares none."""
 NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
     "otherwise, the Kubernetes service for Ray Serve will not be created."
@@ -21,7 +36,7 @@ def of_head(config: Json) -> dict[str, int]:
     container = pod_json.ray_container(pod_json.body(head_group(config), "template"))
     declared = pod_json.bodies(container, "ports")
     if not declared:
-        return dict(ports.HEAD_DEFAULTS)
+        return dict(HEAD_DEFAULTS)
     return {each.get("name") or f"{each['containerPort']}-port": each["containerPort"] for each in declared}
 
 
@@ -43,7 +58,7 @@ def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -
     """
     group = head_group(config)
     own = pod_json.body(pod_json.body(group, "headService"), "spec")
-    numbers = {"metrics": ports.METRICS, **of_head(config)}
+    numbers = {"metrics": METRICS, **of_head(config)}
     entries = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
     spec: Body = {**own, "selector": selector, "ports": [*pod_json.bodies(own, "ports"), *entries]}
     if kind := pod_json.text(own, "type") or pod_json.text(group, "serviceType"):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common.api.core import EndpointSlice
-from common.ray import service_ports
+from common.ray import ports
 
 
 def a_slice(written: str) -> EndpointSlice:
@@ -28,4 +28,4 @@ def an_endpoint(uid: str, *, is_ready: bool = True) -> str:
     ],
 )
 def test_only_ready_pods_count_and_each_once(written: str, expected: int) -> None:
-    assert service_ports.pod_count([a_slice(written)]) == expected
+    assert ports.pod_count([a_slice(written)]) == expected

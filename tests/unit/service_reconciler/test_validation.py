@@ -7,8 +7,8 @@ import pytest
 
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.errors import Problem
 from common.feature_gates import BETA, Gate, Gates
-from common.problem import Problem
 from service_reconciler import validation
 from service_reconciler.reasons import EventReason
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service

@@ -6,11 +6,17 @@
     └── Invariant
 
 Adapters translate into these; `common.runtime.controller` alone decides what happens next. "Not yet" is not an error: it is
-the time at which a reconcile is to be repeated.
+the time at which a reconcile is to be repeated. What keeps an object from its goal and ends no
+reconcile is a value, a `Problem`.
 """
 
 from collections.abc import Iterator
-from typing import cast
+from enum import StrEnum
+from typing import Any, Generic, Self, TypeVar, cast
+
+import msgspec
+
+Code = TypeVar("Code", bound=StrEnum)
 
 
 class RaybusError(Exception):
@@ -84,3 +90,22 @@ def leaves(problem: BaseException) -> Iterator[BaseException]:
         return
     for each in cast("BaseExceptionGroup[BaseException]", problem).exceptions:
         yield from leaves(each)
+
+
+class Problem(msgspec.Struct, Generic[Code], frozen=True):
+    """Why an object does not reach its goal: decisions read its code, users its message."""
+
+    code: Code
+    """What kind it is; a condition's or an Event's reason where one reports it."""
+    message: str
+    transient: bool = False
+    """Whether a controller that has not answered yet resolves it by itself."""
+
+    def at(self, where: str) -> Self:
+        """Return the problem with the name of its object before the message."""
+        return msgspec.structs.replace(self, message=f"{where} {self.message}")
+
+
+def message_of(problem: Problem[Any] | None) -> str | None:
+    """Return the message of a problem, None without one."""
+    return None if problem is None else problem.message

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from common import conditions
 from common.api.ray_service import RayService
-from common.problem import Problem
+from common.errors import Problem
 from service_reconciler.reasons import ConditionType, Reason
 
 

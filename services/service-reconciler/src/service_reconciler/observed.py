@@ -14,8 +14,8 @@ from common.api.core import Pod, Service
 from common.api.gateway import GrpcRoute, Route, lagging_parents
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService, RayServiceStatus
+from common.errors import Problem
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
-from common.problem import Problem
 from common.ray import owner, serve_writer
 from common.ray.view import ServeView, head_is_ready
 from common.upgrade import controls as upgrade_controls

@@ -14,8 +14,8 @@ from msgspec import UnsetType
 from common import conditions, labels
 from common.api.ray_service import RayServiceStatus
 from common.conditions import ConditionUpdate
+from common.errors import Problem, message_of
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.problem import Problem, message_of
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready

@@ -18,9 +18,9 @@ from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import Clock
+from common.errors import Problem
 from common.kube.client import Kube
 from common.kube.resources import UPGRADE_POLICY, illegal_name
-from common.problem import Problem
 from common.runtime.cache import Remembered
 from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from common import labels
 from common.api.core import Pod
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
-from common.problem import Problem
+from common.errors import Problem
 from common.ray import parity, ports, serve_config, submit
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready

@@ -17,9 +17,8 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.errors import InvalidSpec
+from common.errors import InvalidSpec, Problem
 from common.feature_gates import Gate, Gates
-from common.problem import Problem
 from common.ray import owner, serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.validation import ray_cluster as cluster_rules

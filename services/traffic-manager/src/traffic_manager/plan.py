@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from common.errors import message_of
 from common.kube.resources import SERVICE
-from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready

@@ -21,8 +21,8 @@ from common import names
 from common.api.gateway import BackendRef, Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
+from common.errors import Problem
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
-from common.problem import Problem
 from common.ray import owner, ports
 from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEvent, Patch, Report, normal, warning
 from common.upgrade import traffic_record as records

@@ -10,7 +10,7 @@ from common.api import ray_service
 from common.api.gateway import Gateway, HttpRoute
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.problem import message_of
+from common.errors import message_of
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import ANNOTATION
 from support.builders.ray_service import a_ray_service

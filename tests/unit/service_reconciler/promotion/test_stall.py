@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
-from common.problem import Problem
+from common.errors import Problem
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import control

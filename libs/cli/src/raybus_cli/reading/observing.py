@@ -11,8 +11,8 @@ from common import names as naming
 from common.api.core import ContainerStatus, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.errors import message_of
 from common.feature_gates import BETA, Gates
-from common.problem import message_of
 from common.ray import revision
 from common.ray.view import Reading
 from raybus_cli.reading.snapshot import Event, Snapshot

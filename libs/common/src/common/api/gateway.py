@@ -11,7 +11,7 @@ import msgspec
 
 from common.api.meta import ApiStruct, Condition, ObjectMeta
 from common.api.opaque import Json
-from common.problem import Problem
+from common.errors import Problem
 
 
 class RoutingCode(StrEnum):

@@ -18,8 +18,8 @@ from common import labels, names
 from common.api.gateway import Gateway, HttpRoute, RoutingCode, RoutingProblem, gateway_problem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
+from common.errors import Problem
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from common.problem import Problem
 from common.ray import owner
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import Record

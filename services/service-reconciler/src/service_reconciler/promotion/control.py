@@ -22,7 +22,7 @@ from msgspec import UnsetType
 from common import durations, labels
 from common.api.meta import SKEW
 from common.api.opaque import Json
-from common.problem import Problem
+from common.errors import Problem
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls

@@ -238,7 +238,7 @@ class Tenancy:
             return
         raw = msgspec.json.encode(body)
         if untrusted.is_too_deep(raw):
-            raw = untrusted.pruned(raw)
+            raw = untrusted.pruned(raw, untrusted.DEEPEST)
         if is_gone:
             source.gone(raw)
         else:

@@ -71,7 +71,7 @@ def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > limit - usual
 
 
-def pruned(text: bytes, limit: int = DEEPEST) -> bytes:
+def pruned(text: bytes, limit: int) -> bytes:
     """Return a JSON text with `CUT` for every value that begins below `limit` levels; the rest is unchanged."""
     kept: list[bytes] = []
     depth = begin = 0

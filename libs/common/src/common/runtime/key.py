@@ -23,10 +23,6 @@ class Key(msgspec.Struct, frozen=True, order=True):
         return f"{self.namespace}/{self.name}"
 
 
-KeysOf = Callable[[Object], Iterable[Key]]
-"""The keys that an object's change enqueues; pure."""
-
-
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds that one controller subscribes to, and its keys."""
 
@@ -34,7 +30,8 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """By Kubernetes' name of the kind, such as `RayCluster`."""
     root: type[Object]
     """The kind that its keys are about."""
-    keys_of: KeysOf
+    keys_of: Callable[[Object], Iterable[Key]]
+    """Returns the keys that an object's change enqueues; pure."""
 
 
 class Rank(msgspec.Struct, frozen=True):

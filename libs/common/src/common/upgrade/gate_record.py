@@ -97,11 +97,6 @@ def overall(gates: Iterable[Verdict]) -> Outcome:
     return Outcome.PASS if found == {Outcome.PASS} else Outcome.INCONCLUSIVE
 
 
-def texts(current: Current) -> list[str]:
-    """Return a text for each gate, with its newest figures."""
-    return [f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates]
-
-
 def step_text(step: Step) -> str:
     """Return what the gates came to at a weight as one text."""
     found = (f"{each.outcome}: {each.text or each.gate}" for each in step.gates)
@@ -109,8 +104,9 @@ def step_text(step: Step) -> str:
 
 
 def sentence(current: Current) -> str:
-    """Return the gates at the present weight as one text."""
-    return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(texts(current))}"
+    """Return the gates at the present weight as one text, with their newest figures."""
+    found = (f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates)
+    return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(found)}"
 
 
 def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:

@@ -221,7 +221,7 @@ class Owner:
         obj, is_gone = message
         meta, cache = obj.metadata, self._app.observer.cache
         if is_gone:
-            changed = cache.remove(type(obj), meta.namespace, meta.name, version=int(meta.resource_version))
+            changed = cache.remove(type(obj), meta.namespace, meta.name, version=int(meta.resource_version)) is not None
         else:
             changed = cache.put(obj)
         self.is_due |= changed and KEY in keys_of(obj)

@@ -151,6 +151,22 @@ async def test_an_api_server_that_is_away_for_a_moment_costs_no_record() -> None
     assert images(harness) == IMAGES[:2]
 
 
+async def test_a_refusal_begins_the_count_of_failures_anew() -> None:
+    harness = await a_running_harness()
+    away, refused = errors.Unavailable("no answer"), errors.Forbidden("exceeded quota: few")
+    left: list[errors.RaybusError] = [away, away, away, away, refused, away, away, away, away]
+
+    def fail(request: Request) -> errors.RaybusError | None:
+        is_record = request.verb == "create" and request.kind == CONTROLLER_REVISION.kind and "-goal-" in request.name
+        return left.pop() if is_record and left else None
+
+    harness.kube.faults.append(fail)
+    await upgrade(harness, IMAGES[1])
+    await upgrade(harness, IMAGES[2])
+    notes = [note for _, reason, note in harness.kube.events() if reason == "SpecNotRecorded"]
+    assert [note.rpartition(": ")[2] for note in notes] == ["few"]
+
+
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("number", range(1, 7))
 async def test_a_process_that_dies_anywhere_in_a_change_records_each_spec_once(side: str, number: int) -> None:

@@ -22,6 +22,7 @@ from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
 from common.ray.submit import Submit
 from common.runtime.actions import Annotate, Create, Delete, Patch, warning
+from common.runtime.cache import Remembered
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
@@ -44,7 +45,7 @@ class Execution:
     def __init__(self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder) -> None:
         self._kube = kube
         self._events = events
-        self._unrecorded: dict[str, int] = {}
+        self._unrecorded = Remembered[str, int]()
         """RayServices, by uid, with how often their spec could not be recorded in a row."""
         self.handlers: Handlers[Observed] = {
             Submit: writer.send,
@@ -63,11 +64,10 @@ class Execution:
         except (errors.Conflict, errors.AlreadyExists, errors.NotOurs):
             raise
         except (errors.Retryable, errors.Terminal) as problem:
-            if isinstance(problem, errors.Retryable):
-                failures = self._unrecorded.pop(meta.uid, 0) + 1
-                if failures < UNRECORDED_LIMIT:
-                    self._unrecorded[meta.uid] = failures
-                    raise
+            failures = self._unrecorded.pop(meta.uid, 0) + 1
+            if isinstance(problem, errors.Retryable) and failures < UNRECORDED_LIMIT:
+                self._unrecorded[meta.uid] = failures
+                raise
             note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
             await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
         else:

@@ -87,10 +87,11 @@ class Observer:
         """Clusters with progress of some pods that waits for a status update, and since when."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters that another replica reconciles from now on."""
-        for each in objects:
-            if isinstance(each, RayCluster):
-                self._drop(Key(each.metadata.namespace, each.metadata.name))
+        """Drop what is remembered of clusters that are gone, or that another replica reconciles from now on; not of new ones with their names."""
+        for meta in (each.metadata for each in objects if isinstance(each, RayCluster)):
+            known = self.memories.get(key := Key(meta.namespace, meta.name))
+            if known is None or known.uid == meta.uid:
+                self._drop(key)
 
     def _drop(self, key: Key) -> None:
         self.memories.pop(key, None)

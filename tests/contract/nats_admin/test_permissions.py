@@ -15,7 +15,7 @@ from common.bus import nkeys, streams, subjects
 from common.bus.consumer import Source, consume
 from common.bus.nats import connect
 from common.settings import Settings
-from nats_admin import permissions, stream_keeper
+from nats_admin import event_streams, permissions, stream_keeper
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually
 
@@ -285,10 +285,10 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
     async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
         await own.session()
         await far.session()
-        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
-        assert await stream_keeper.ensure(far, [streams.events_mirror()]) == []
-        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
-        assert await stream_keeper.ensure(far, [streams.events_mirror()]) == []
+        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
+        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
     async with connect(secured.settings("service-reconciler")) as service:
         await service.session()
         await service.publish(EVENT, b'{"specversion":"1.0"}', {}, expected=None, message_id="event-1")
@@ -318,7 +318,7 @@ async def test_a_stream_with_a_wrong_setting_is_named_field_by_field(secured: Se
 async def test_a_missing_stream_is_made_again_within_two_seconds(secured: Secured) -> None:
     async with connect(secured.settings("provisioner")) as own, asyncio.TaskGroup() as group:
         await own.session()
-        keeping = group.create_task(stream_keeper.keep(own, [streams.state(), streams.events()]))
+        keeping = group.create_task(stream_keeper.keep(own, [streams.state(), event_streams.events()]))
         await _until_there(secured, within=2.0)
         secured.server.kill()
         secured.server.lose_store()

@@ -14,7 +14,7 @@ from common import errors
 from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
-from nats_admin import stream_keeper
+from nats_admin import event_streams, stream_keeper
 from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually, eventually_true
@@ -47,8 +47,8 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
     async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
         await own.session()
         await far.session()
-        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
-        assert await stream_keeper.ensure(far, [streams.events_mirror()]) == []
+        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
         await stream_keeper.ensure_consumers(far, consumers)
 
 
@@ -81,7 +81,7 @@ async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_oth
     secured: Secured, *, is_mirror: bool
 ) -> None:
     noise = random.Random(1)
-    loud, last = "ray.events.red.loud.started", 3 * streams.EVENTS_PER_SUBJECT
+    loud, last = "ray.events.red.loud.started", 3 * event_streams.PER_SUBJECT
     async with (
         connect(secured.settings("provisioner")) as own,
         connect(secured.settings("provisioner-outside")) as far,
@@ -89,8 +89,8 @@ async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_oth
     ):
         await own.session()
         await far.session()
-        await stream_keeper.ensure(own, [streams.events(max_bytes=SMALL)], may_change=True)
-        await stream_keeper.ensure(far, [streams.events_mirror(max_bytes=SMALL)], may_change=True)
+        await stream_keeper.ensure(own, [event_streams.events(max_bytes=SMALL)], may_change=True)
+        await stream_keeper.ensure(far, [event_streams.mirror(max_bytes=SMALL)], may_change=True)
         await service.session()
         for number in range(last):
             await service.publish(loud, noise.randbytes(1024), {}, expected=None, message_id=f"loud-{number}")
@@ -100,7 +100,7 @@ async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_oth
             return (await bus.stream("RAY_EVENTS")).state.last_seq == wanted
 
         await eventually_true(has_all, within=20.0, what=f"{wanted} events in the stream")
-        assert (await bus.stream("RAY_EVENTS")).state.messages == streams.EVENTS_PER_SUBJECT + len(EVENTS)
+        assert (await bus.stream("RAY_EVENTS")).state.messages == event_streams.PER_SUBJECT + len(EVENTS)
     assert await read(secured, TWO, 1) == EVENTS[2:]
 
 
@@ -159,7 +159,7 @@ async def test_a_keeper_makes_consumers_again_that_went_with_their_stream(secure
         await administrator.session()
         await administrator.api("STREAM.DELETE.RAY_EVENTS", None, dict[str, Any])
     async with connect(secured.settings("keeper-outside")) as keeper, asyncio.TaskGroup() as group:
-        keeping = group.create_task(stream_keeper.keep(keeper, [streams.events_mirror()], CONSUMERS))
+        keeping = group.create_task(stream_keeper.keep(keeper, [event_streams.mirror()], CONSUMERS))
         assert await read_when_there(secured) == EVENTS[2:]
         keeping.cancel()
 

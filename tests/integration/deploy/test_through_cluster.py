@@ -18,7 +18,7 @@ from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
 from common.upgrade import events as upgrade_events
 from localcluster.control_plane import ControlPlane
-from nats_admin import stream_keeper
+from nats_admin import event_streams, stream_keeper
 from support.builders.example_upgrade import an_example_upgrade
 from support.manifests import NAMESPACE
 from support.servers.kept import KeptServer, Map, kept_servers
@@ -93,7 +93,7 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
         connected(control_plane, server, "provisioner-outside") as outside,
         connected(control_plane, server, "service-reconciler") as service,
     ):
-        for bus, made in ((own, [streams.state(), streams.events()]), (outside, [streams.events_mirror()])):
+        for bus, made in ((own, [streams.state(), event_streams.events()]), (outside, [event_streams.mirror()])):
 
             async def are_made(bus: Bus = bus, made: Sequence[streams.Config] = made) -> bool:
                 try:

@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from bench.rig import BACKGROUND
-from common.bus import streams, subjects
+from common.bus import subjects
 from common.bus.nats import connect
 from common.bus.streams import StreamInfo
 from common.kube.resources import RAY_CLUSTER
 from integration.monitoring import objects
 from integration.monitoring.cause import AlarmSetup, Cause
 from integration.monitoring.ground import TIMEOUT
+from nats_admin import event_streams
 from support.servers.relayed import Secured
 
 CUT: Final = 3
@@ -91,7 +92,7 @@ async def _full_event_stream(setup: AlarmSetup) -> AsyncGenerator[None]:
             await setup.demo.upgrade()
             yield
         finally:
-            await bus.api(change, before.config | streams.events(), StreamInfo)
+            await bus.api(change, before.config | event_streams.events(), StreamInfo)
     await setup.demo.served()
 
 

@@ -19,7 +19,7 @@ from common.bus.subjects import Place, Tree
 from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster import processes
-from nats_admin import stream_keeper
+from nats_admin import event_streams, stream_keeper
 from nats_admin.reload import Beside
 from nats_admin.server_keeper import DiskWatch
 from support.fakes.kube import FakeKube
@@ -72,7 +72,7 @@ async def test_a_limit_of_the_server_is_named_and_nothing_that_is_stored_is_lost
 
 async def test_a_stream_that_has_no_room_on_the_server_is_named(bus: Bus) -> None:
     with pytest.raises(errors.Unavailable) as refused:
-        await stream_keeper.ensure(bus, [streams.events()])
+        await stream_keeper.ensure(bus, [event_streams.events()])
     assert str(refused.value) == (
         "NATS refused STREAM.CREATE.RAY_EVENTS: insufficient storage resources available (10047); "
         "raise max_file_store of the server, or give it a larger disk"

@@ -14,7 +14,7 @@ from common.bus.nats import Bus, connect
 from common.clock import SystemClock
 from common.settings import Settings
 from localcluster import processes
-from nats_admin import credential_folder, permissions, server_conf, stream_keeper
+from nats_admin import credential_folder, event_streams, permissions, server_conf, stream_keeper
 from nats_admin.server_conf import Cluster, Server
 from support.servers.nats import NatsServer
 from support.waiting import eventually_true
@@ -109,7 +109,7 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
 
 
 async def _make_streams(cluster: NatsCluster) -> None:
-    wanted = [streams.state(replicas=SERVERS), streams.events(replicas=SERVERS)]
+    wanted = [streams.state(replicas=SERVERS), event_streams.events(replicas=SERVERS)]
     async with connect(cluster.settings("provisioner")) as bus:
 
         async def made() -> bool:

@@ -11,7 +11,7 @@ from common.bus import streams, subjects
 from common.bus.nats import Bus, connect
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
-from nats_admin import stream_keeper
+from nats_admin import event_streams, stream_keeper
 from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
@@ -60,8 +60,8 @@ class Outside:
 
     async def _provide(self) -> None:
         own, outside = await self.bus("provisioner"), await self.bus("provisioner-outside")
-        assert await stream_keeper.ensure(own, [streams.state(), streams.events()]) == []
-        assert await stream_keeper.ensure(outside, [streams.events_mirror()]) == []
+        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert await stream_keeper.ensure(outside, [event_streams.mirror()]) == []
 
     async def _publish(self, events: Sequence[Event], again: str) -> None:
         service = await self.bus("service-reconciler")

@@ -19,7 +19,7 @@ from common.bus.state_feed import StateFeed
 from common.bus.subjects import PARTITIONS
 from common.clock import SystemClock
 from common.settings import Settings
-from nats_admin import credential_folder, stream_keeper
+from nats_admin import credential_folder, event_streams, stream_keeper
 from nats_admin.server_conf import Server
 from nats_admin.subscribers import Subscriber
 from support.fakes.listener import Recorder
@@ -154,7 +154,7 @@ async def provisioned(folder: Path) -> AsyncGenerator[tuple[Secured, Bus]]:
         connect(secured.settings("cluster-reconciler")) as bus,
         asyncio.TaskGroup() as group,
     ):
-        keeping = group.create_task(stream_keeper.keep(keeper, [streams.state(), streams.events()]))
+        keeping = group.create_task(stream_keeper.keep(keeper, [streams.state(), event_streams.events()]))
 
         async def are_there() -> bool:
             try:

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from common import errors
 from common.bus import nkeys, streams
-from nats_admin import certificates, credential_folder, permissions, provision, server_conf
+from nats_admin import certificates, credential_folder, event_streams, permissions, provision, server_conf
 from nats_admin.server_conf import Cluster, Server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -154,7 +154,7 @@ def test_a_stream_that_differs_is_named_by_field() -> None:
 
 
 def test_events_can_be_neither_deleted_nor_purged() -> None:
-    for config in (streams.events(), streams.events_mirror()):
+    for config in (event_streams.events(), event_streams.mirror()):
         assert (config["deny_delete"], config["deny_purge"]) == (True, True)
 
 

@@ -11,13 +11,15 @@ An entry gives the permissions of the user of its ConfigMap, and no other. Only 
 of any other name, whatever its labels, gives nothing. What is malformed is ignored and reported.
 """
 
+import base64
+import binascii
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from common.bus import nkeys
-from common.bus.nkeys import KEYS_PREFIX, MOST, NAMED, SERVERS, trusted
+from common.bus.nkeys import KEYS_PREFIX, MOST, NAMED, SERVERS, USER_PREFIX, trusted
 from nats_admin import permissions
 from nats_admin.subscribers import Subscriber
 
@@ -31,6 +33,7 @@ USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in
 """Users with a ConfigMap of their own."""
 _LAST: Final = "cluster-reconciler"
 """May read every ConfigMap, so it alone could register a public key of another user as its own: then the other one keeps it."""
+_PUBLIC_KEY: Final = re.compile("[A-Z2-7]{56}")
 
 Maps = Mapping[str, Mapping[str, str]]
 """The data of ConfigMaps, by name."""
@@ -55,7 +58,7 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
     for user in sorted(users, key=lambda name: name == _LAST):
         keys[user] = []
         for place, value in _entries(maps, user):
-            if not nkeys.is_public_key(value):
+            if not _is_public_key(value):
                 ignored.append(f"{place} is not the public key of an NKEY user: {value[:60]!r}")
             elif owners.setdefault(value, user) != user:
                 ignored.append(f"{place} is a key of user {owners[value]}, and cannot be one of {user} as well")
@@ -86,3 +89,10 @@ def _entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
     for entry, value in sorted(maps.get(name, {}).items()):
         if f"subscriber-{entry.partition('.')[0]}" == user:
             yield f"ConfigMap {name}, entry {entry}", value
+
+
+def _is_public_key(text: str) -> bool:
+    if not _PUBLIC_KEY.fullmatch(text):
+        return False
+    raw = base64.b32decode(text)
+    return raw[0] == USER_PREFIX and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")

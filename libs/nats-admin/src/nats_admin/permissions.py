@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from common.bus import subjects
-from common.bus.streams import MIRROR_API, MIRROR_DELIVER
 from common.bus.subjects import Tree
+from nats_admin.event_streams import MIRROR_API, MIRROR_DELIVER
 from nats_admin.subscribers import Subscriber
 
 API: Final = "$JS.API"

@@ -20,6 +20,7 @@ from common.bus.nats import connect as connected
 from common.bus.session import Incoming, Session
 from common.bus.streams import StreamInfo
 from common.settings import Settings
+from nats_admin import event_streams
 from nats_admin.subscribers import Subscriber
 
 log = structlog.get_logger()
@@ -150,14 +151,14 @@ def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
     named: tuple[Subscriber, ...] = options.subscribers
-    own = Account(settings, [streams.state(replicas=replicas), streams.events(replicas=replicas)])
+    own = Account(settings, [streams.state(replicas=replicas), event_streams.events(replicas=replicas)])
     if outside_seed is None and not settings.nats_register_key:
         return [own]
     if outside_seed is not None and not outside_seed.is_file():
         raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
     outside = msgspec.structs.replace(settings, service=f"{settings.service}{OUTSIDE}", nats_seed_file=outside_seed)
     consumers = [each.consumer(replicas=replicas) for each in named]
-    return [own, Account(outside, [streams.events_mirror(replicas=replicas)], consumers)]
+    return [own, Account(outside, [event_streams.mirror(replicas=replicas)], consumers)]
 
 
 async def watch(accounts: Sequence[Account], settings: Settings, options: argparse.Namespace) -> None:

@@ -9,9 +9,8 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import streams
 from common.bus.session import Incoming, Session, status_of
-from nats_admin import permissions
+from nats_admin import event_streams, permissions
 from support.servers.outside import Outside, outside
 from support.waiting import eventually
 
@@ -162,7 +161,7 @@ async def test_only_events_cross_the_border_whatever_external_consumers_may_publ
         mighty = await borders.session("subscriber")
         for verb in ("CONSUMER.CREATE.RAY_STATE", "STREAM.INFO.RAY_STATE", "STREAM.DELETE.RAY_EVENTS", "INFO"):
             with pytest.raises(errors.Unavailable, match="no responders"):
-                await mighty.request(f"{streams.MIRROR_API}.{verb}", b"{}", read=status_of)
+                await mighty.request(f"{event_streams.MIRROR_API}.{verb}", b"{}", read=status_of)
         for subject in (STATE, EVENT):
             await mighty.client.publish(subject, b"forged")
         await mighty.client.flush()

@@ -14,7 +14,7 @@ from common import errors
 from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import Incoming, status_of
-from nats_admin import stream_keeper
+from nats_admin import event_streams, stream_keeper
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 
@@ -33,7 +33,7 @@ async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
 async def kept(secured: Secured) -> AsyncGenerator[None]:
     """Keep the streams as the container beside a server does."""
     async with connect(secured.settings("keeper")) as keeper, asyncio.TaskGroup() as group:
-        keeping = group.create_task(stream_keeper.keep(keeper, [streams.state(), streams.events()]))
+        keeping = group.create_task(stream_keeper.keep(keeper, [streams.state(), event_streams.events()]))
         await eventually_true(lambda: has(keeper, "RAY_EVENTS"), within=10.0, every=0.05)
         yield
         keeping.cancel()

@@ -15,7 +15,6 @@ from nacl.signing import SigningKey
 
 SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
-_PUBLIC: Final = re.compile("[A-Z2-7]{56}")
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 KEYS_PREFIX: Final = "nats-keys-"
@@ -41,14 +40,6 @@ def public_key(seed: str) -> str:
     if len(raw) != 36 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise ValueError("this is no NKEY seed")
     return _text(bytes([USER_PREFIX]) + bytes(SigningKey(raw[2:34]).verify_key))
-
-
-def is_public_key(text: str) -> bool:
-    """Return whether a text is the public name of a user."""
-    if not _PUBLIC.fullmatch(text):
-        return False
-    raw = base64.b32decode(text)
-    return raw[0] == USER_PREFIX and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
 
 
 def _text(payload: bytes) -> str:

@@ -41,11 +41,6 @@ def configure(service: str, *, level: str) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def silence(library: str) -> None:
-    """Keep what a library logs out of the log."""
-    logging.getLogger(library).setLevel(logging.CRITICAL + 1)
-
-
 def _is_worth_logging(record: logging.LogRecord) -> bool:
     """Drop what asyncio logs at the end of each connection that became TLS after its greeting, as all to NATS do."""
     return not record.getMessage().startswith("returning true from eof_received()")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -124,9 +125,8 @@ def serve(
     except errors.RaybusError as problem:
         session.fail(problem)
     logging.configure(NAME, level=os.environ.get("RAYBUS_LOG_LEVEL", "INFO"))
-    logging.silence(
-        "aiohttp.server"
-    )  # it writes a traceback for each malformed request of anybody; ours are logged by the server
+    # It writes a traceback for each malformed request of anybody; ours are logged by the server.
+    getLogger("aiohttp.server").setLevel(CRITICAL + 1)
     try:
         asyncio.run(_run(choices, config))
     except BaseExceptionGroup as met:

@@ -14,6 +14,7 @@ actions of a plan. What the processes do at rest as well (Leases, timers) does n
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -76,7 +77,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 async def measure(folder: Path) -> Figures:
     """Run both changes on a control plane of their own."""
-    environment = {"PYTHONPATH": str(PROBE), "RAYBUS_HOPS": str(folder)}
+    paths = os.pathsep.join(
+        filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))
+    )  # the code beside this, not what is installed
+    environment = {"PYTHONPATH": paths, "RAYBUS_HOPS": str(folder)}
     async with rig.fresh() as found, heads.played():
         async with found.control_plane.api() as api:
             definitions = read_manifests(prepared(GATEWAY_CRDS))

@@ -33,6 +33,7 @@ from common.runtime.cache import Object
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
 from common.runtime.replica import App
+from common.upgrade.sources import KINDS as TRAFFIC_KINDS
 from scenario.hostile import crd_schema
 from scenario.hostile.attacks import TENANT, Attack
 from service_reconciler import wiring as service_wiring
@@ -61,7 +62,7 @@ WATCHED: Final = (
     resources.GRPC_ROUTE,
 )
 
-VIEWS: Final = {**cluster_wiring.KINDS, **service_wiring.KINDS, **traffic_wiring.KINDS}
+VIEWS: Final = {**cluster_wiring.KINDS, **service_wiring.KINDS, **TRAFFIC_KINDS}
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
 from common.upgrade import traffic_record
+from common.upgrade.sources import KINDS as TRAFFIC_KINDS
 from common.upgrade.traffic_record import Record
 from scenario.service_reconciler.harness import TICK, Killed, trace_of
 from scenario.simulation import rules
@@ -118,7 +119,7 @@ class Sim(Pair):
     def _receive(self, process: Process) -> None:
         """Let a process receive what happened long enough ago, in order."""
         horizon = self.clock.monotonic() - process.lag
-        app, kinds = (self.app, services.KINDS) if process.name == "service" else (self.traffic, traffic.KINDS)
+        app, kinds = (self.app, services.KINDS) if process.name == "service" else (self.traffic, TRAFFIC_KINDS)
         while process.received < len(self.changes) and self.changes[process.received].at <= horizon:
             change = self.changes[process.received]
             process.received += 1

@@ -14,6 +14,7 @@ from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.runtime.replica import App
+from common.upgrade.sources import KINDS
 from scenario.service_reconciler.harness import TICK, Harness, Killed
 from service_reconciler.settings import Config
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group, a_strategy
@@ -201,11 +202,11 @@ class Pair(Harness):
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
         if self.is_bus_silent:
             return
-        if kind in traffic.KINDS:
+        if kind in KINDS:
             meta = body["metadata"]
             if is_gone:
                 version = int(meta["resourceVersion"])
-                self.traffic.cache.remove(traffic.KINDS[kind], meta["namespace"], meta["name"], version=version)
+                self.traffic.cache.remove(KINDS[kind], meta["namespace"], meta["name"], version=version)
             else:
                 self._give(kind, body)
             self._traffic_next = self.clock.now()
@@ -221,10 +222,8 @@ class Pair(Harness):
         return self.is_sharded and kind in GATEWAY_API and not is_ours
 
     def _give(self, kind: str, body: Body) -> None:
-        if kind in traffic.KINDS and not self._is_withheld(kind, body):
-            self.traffic.cache.put(
-                msgspec.json.decode(msgspec.json.encode(body), type=traffic.KINDS[kind]), partition=0
-            )
+        if kind in KINDS and not self._is_withheld(kind, body):
+            self.traffic.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]), partition=0)
 
 
 def weights_of(route: Body, *, rule: int = 0) -> dict[str, int]:

@@ -17,10 +17,10 @@ from common.bus.forms import Form
 from common.ray import goal_revision, revision
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
+from common.upgrade.sources import KINDS as TRAFFIC_KINDS
 from service_reconciler.promotion.receipt import SoFar
 from service_reconciler.wiring import KINDS as SERVICE_KINDS
 from support.golden import Golden
-from traffic_manager.wiring import KINDS as TRAFFIC_KINDS
 from watcher import published
 
 FORMS: Final[dict[str, tuple[Any, str]]] = {

@@ -99,6 +99,14 @@ async def test_of_long_notes_no_more_is_remembered_than_is_written() -> None:
         assert kept() < 1_000_000
 
 
+async def test_of_long_notes_no_more_waits_than_is_written() -> None:
+    async with writing(FakeKube(), lambda: True) as recorder:
+        with measured() as kept:
+            for number in range(50):
+                await recorder.record(META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}"))
+            assert kept() < 1_000_000
+
+
 async def test_a_lost_event_does_not_fail_the_reconcile() -> None:
     kube = FakeKube()
     kube.faults.append(lambda _request: errors.Forbidden("no"))

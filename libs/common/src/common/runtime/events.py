@@ -106,6 +106,8 @@ class EventRecorder:
 
         The request itself waits, so that a repeat takes no place, and neither does the rest of an object's metadata.
         """
+        note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
+        event = msgspec.structs.replace(event, note=note)  # neither the queue nor the memory holds more than is written
         if (request := self._request(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MOST_WAITING:
@@ -116,8 +118,6 @@ class EventRecorder:
 
     def _request(self, about: ObjectMeta, event: Event, count: int) -> Request | None:
         """Return what is written of an event now; None for a repeat that is only counted."""
-        note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
-        event = msgspec.structs.replace(event, note=note)  # what is remembered is no longer than what is written
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         if series is None or seen - series.seen > QUIET_SECONDS:

@@ -168,17 +168,16 @@ def _result(gate: Gate, route: str, active: Sample, pending: Sample, alpha: floa
 
 
 def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]:
-    limit, value = measure.limit, measure.value
+    limit, value, is_beyond = measure.limit, measure.value, measure.value > measure.limit.value
     if limit.awaits is not None:
         return Outcome.INCONCLUSIVE, limit.awaits
-    evidence = sequential.evidence(measure.beyond, measure.requests, measure.allowed)
-    if value > limit.value and evidence > -math.log(alpha):
+    if is_beyond and sequential.evidence(measure.beyond, measure.requests, measure.allowed) > -math.log(alpha):
         return Outcome.FAIL, measure.text
     if measure.requests < gate.min_requests:
         return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
     if value <= limit.passes:
         return Outcome.PASS, measure.text
-    shown = "" if value > limit.value else f" above {_shown(gate, limit.passes)}"
+    shown = "" if is_beyond else f" above {_shown(gate, limit.passes)}"
     return Outcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance{shown}"
 
 

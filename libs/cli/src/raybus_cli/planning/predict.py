@@ -84,9 +84,7 @@ def _of_clusters(
 ) -> Prediction:
     """Return the effect of a plan that neither suspends nor rejects."""
     old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
-    new = Names(
-        active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
-    )
+    new = Names.of(status)
     if new.pending not in {"", old.pending}:
         if not new.active:
             return _prediction(PlanOutcome.CREATED, why)

@@ -66,7 +66,7 @@ class Observer:
         """Clusters, by uid, that do not have the Serve config of the spec."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that another replica reconciles from now on."""
+        """Drop what is remembered of objects that are gone, or that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
             self._policies.forget(each.metadata.uid)

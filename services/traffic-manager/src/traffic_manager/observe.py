@@ -60,7 +60,7 @@ class Observer:
         """By the clusters' uids."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that another replica reconciles from now on."""
+        """Drop what is remembered of objects that are gone, or that another replica reconciles from now on."""
         for each in objects:
             self._memories.pop(each.metadata.uid, None)
             if isinstance(each, RayService):

@@ -62,7 +62,7 @@ class Revisions:
             self._cache.remove(Revision, old.namespace, old.name, version=old.version)
 
     def forget(self, cluster_uid: str) -> None:
-        """Drop what is remembered of a cluster that another replica reconciles from now on."""
+        """Drop what is remembered of a cluster that is gone, or that another replica reconciles from now on."""
         self._met.pop(cluster_uid, None)
 
     async def _listed(self, cluster: RayCluster) -> list[Revision]:

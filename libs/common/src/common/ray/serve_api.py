@@ -258,7 +258,7 @@ class ServeApi:
         self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters and pods that another replica polls from now on."""
+        """Drop what is remembered of clusters and pods that are gone, or that another replica polls from now on."""
         for uid in (each.metadata.uid for each in objects):
             self.revisions.forget(uid)
             self._tokens.forget(uid)

@@ -131,6 +131,7 @@ class Cache:
         """Tombstones: deleted objects with the version of their deletion and the partition that reported it (None: an answer), so that
         nothing older brings them back; newest last."""
         self._removed: Objects = []
+        """What was removed since `take_removed` was called last."""
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -56,7 +56,7 @@ class Sources:
         self.inquiries = Inquiries(kube, outbound, background, clock)
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that another replica reconciles from now on."""
+        """Drop what is remembered of objects that are gone, or that another replica reconciles from now on."""
         self.serve.forget(objects)
         for each in objects:
             for part in (self.windows, self.warm_ups, self.inquiries):

@@ -14,8 +14,8 @@ from common.bus.feed import Synced
 from common.bus.messages import Gone, State
 from common.bus.subjects import Ref
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from common.kube.watch import Watch
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.watch import Target, Watch
 from support.builders.manifests import a_ray_cluster
 from support.fakes.stream import FakeStateStream
 from support.fakes.watchable_kube import WatchableKube
@@ -43,7 +43,8 @@ def test_a_history_ends_when_versions_begin_again_below(before: Synced | None, v
 class FakeWatch(Watch):
     """A collection that is listed some time after it is asked for; None: never."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, resource: Resource, seconds: float | None) -> None:
+        self.target = Target(resource=resource)
         self.known = asyncio.Event()
         self.asked_at: float | None = None
         self._seconds = seconds
@@ -65,12 +66,12 @@ class FakeWatch(Watch):
     ],
 )
 async def test_what_users_create_is_listed_before_all_else(seconds: tuple[float | None, ...], begins: float) -> None:
-    first, other = [FakeWatch(each) for each in seconds], FakeWatch(1.0)
+    first = [FakeWatch(kind, each) for kind, each in zip((RAY_CLUSTER, RAY_SERVICE), seconds, strict=True)]
+    other = FakeWatch(POD, 1.0)
     began = asyncio.get_running_loop().time()
     with suppress(TimeoutError):
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            for each in (*first, other):
-                group.create_task(run_in_turn(each, first))
+        async with asyncio.timeout(10):
+            await run_in_turn((other, *first))
     assert [each.asked_at for each in first] == [began, began]
     assert other.asked_at == began + begins
 

@@ -120,11 +120,12 @@ class Sessions:
             for number, target in enumerate(self._targets)
         ]
         async with asyncio.TaskGroup() as group:
-            first = [watch for watch in self._watches if watch.target.resource in FIRST]
-            tasks = [group.create_task(run_in_turn(watch, first)) for watch in self._watches]
-            tasks.append(group.create_task(self._list(term)))
-            tasks.append(group.create_task(self._publish(term, relay, identity, marker)))
-            tasks.append(group.create_task(_end_with(self._stream.until_lost, end_session)))
+            tasks = [
+                group.create_task(run_in_turn(self._watches)),
+                group.create_task(self._list(term)),
+                group.create_task(self._publish(term, relay, identity, marker)),
+                group.create_task(_end_with(self._stream.until_lost, end_session)),
+            ]
             why = await over
             for task in tasks:
                 task.cancel()
@@ -223,14 +224,19 @@ class Sessions:
                 return "somebody else has written to the state stream: a watcher before us, or of another cluster"
 
 
-async def run_in_turn(watch: Watch, first: Sequence[Watch]) -> None:
-    """Run a watch; one that is not among the first ones begins when these have listed, or take too long."""
-    if watch not in first:
+async def run_in_turn(watches: Sequence[Watch]) -> None:
+    """Run watches until cancelled; those that are not of the first kinds begin when these have listed, or take too long."""
+    first = [watch for watch in watches if watch.target.resource in FIRST]
+    async with asyncio.TaskGroup() as group:
+        for watch in first:
+            group.create_task(watch.run())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
-                for each in first:
-                    await each.known.wait()
-    await watch.run()
+                for watch in first:
+                    await watch.known.wait()
+        for watch in watches:
+            if watch not in first:
+                group.create_task(watch.run())
 
 
 async def _end_with(reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]) -> None:

@@ -355,22 +355,22 @@ async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(monkeyp
         assert outbox.in_flight == 1
 
 
-async def test_changes_of_many_objects_in_a_moment_are_handed_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outboxes, "GATHERED_SECONDS", 3600.0)
-    stream = FakeStateStream()
+@pytest.mark.looptime
+async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> None:
+    stream, loop = FakeStateStream(), asyncio.get_running_loop()
+    names = [subjects.state(PLACE, "Pod", "ns", name) for name in ("one", "two", "three", "four")]
+    found: dict[float, int] = {}
     async with working(stream) as (outbox, _):
-        outbox.put(SUBJECT, a_pod(1))
-        await eventually(lambda: bool(stream.stored))  # the first one after a rest waits for nothing
-        others = [subjects.state(PLACE, "Pod", "ns", name) for name in ("two", "three")]
-        for subject in others:
-            outbox.put(subject, a_pod(1))
-        await asyncio.sleep(0.01)
-        assert len(stream.stored) == 1
+        for put_at, subject in zip(
+            (0.0, 0.2, 0.6, 1.2), names, strict=True
+        ):  # the first after a rest waits for nothing
+            loop.call_at(put_at * outboxes.GATHERED_SECONDS, outbox.put, subject, a_pod(1))
+        for at in (0.1, 0.9, 1.1, 1.9, 2.1):
+            await asyncio.sleep(at * outboxes.GATHERED_SECONDS - loop.time())
+            found[at] = len(stream.stored)
 
-        outbox._hand_out()  # pyright: ignore[reportPrivateUsage]  (what the timer does)
-        await outbox.flush()
-
-    assert [subject for subject, _ in stream.stored[1:]] == others
+    assert found == {0.1: 1, 0.9: 1, 1.1: 3, 1.9: 3, 2.1: 4}
+    assert [subject for subject, _ in stream.stored] == names
 
 
 async def test_changes_are_gathered_for_a_moment_only() -> None:

@@ -63,9 +63,8 @@ class Outbox:
         self.in_flight = 0
         """How many messages at most are stored without our knowing."""
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._gathered: list[str] = []
-        """Subjects for the next hand-out."""
         self._handed_out_at = float("-inf")
+        """When subjects were handed out last, or will be next."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subjects with a state that waits for a newer one, and for no worker; each with the end of its wait."""
         self._puts = 0
@@ -115,9 +114,9 @@ class Outbox:
             timer.cancel()
         is_due = is_at_rest and self.is_open
         if is_due and wait:
-            self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._gather, subject)
+            self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._hand_out, subject)
         elif is_due or timer is not None:
-            self._gather(subject)
+            self._hand_out(subject)
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
             traceparent = messages.traceparent_of(message)
@@ -135,26 +134,19 @@ class Outbox:
                 del self._next[subject], self._tickets[subject]
         self.is_open = True
         for subject in self._next:
-            self._gather(subject)
+            self._hand_out(subject)
 
-    def _gather(self, subject: str) -> None:
-        """Hand a subject to the workers: at once, or together with others when some were handed out a moment ago."""
+    def _hand_out(self, subject: str) -> None:
+        """Hand a subject to the workers: at once, or with others when some were handed out a moment ago."""
         self._deferred.pop(subject, None)
-        self._gathered.append(subject)
-        if len(self._gathered) > 1:
-            return
         loop = asyncio.get_running_loop()
-        wait = self._handed_out_at + GATHERED_SECONDS - loop.time()
-        if wait > 0:
-            loop.call_later(wait, self._hand_out)
+        now = loop.time()
+        if now > self._handed_out_at:
+            self._handed_out_at = max(now, self._handed_out_at + GATHERED_SECONDS)
+        if now < self._handed_out_at:
+            loop.call_at(self._handed_out_at, self._queue.put_nowait, subject)
         else:
-            self._hand_out()
-
-    def _hand_out(self) -> None:
-        self._handed_out_at = asyncio.get_running_loop().time()
-        for subject in self._gathered:
             self._queue.put_nowait(subject)
-        self._gathered.clear()
 
     async def flush(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""

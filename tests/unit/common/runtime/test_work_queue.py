@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable
+from typing import Literal
 
 import looptime
 import pytest
@@ -9,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from common.observability.metrics import ReconcileMeter
 from common.runtime.key import Rank
-from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, Workers, WorkQueue
+from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -315,21 +316,40 @@ async def test_a_key_notifies_one_worker_and_is_left_to_another_if_that_one_is_c
     assert second.done()
 
 
-async def test_idle_workers_wait_on_while_one_takes_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, waits = a_queue(), 0
-    wait = Workers.wait
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Semaphore]:
+    """How often a worker was about to wait."""
+    acquire, waits = asyncio.Semaphore.acquire, list[asyncio.Semaphore]()
 
-    async def counted(workers: Workers) -> None:
-        nonlocal waits
-        waits += 1
-        await wait(workers)
+    async def counted(workers: asyncio.Semaphore) -> Literal[True]:
+        waits.append(workers)
+        return await acquire(workers)
 
-    monkeypatch.setattr(Workers, "wait", counted)
+    monkeypatch.setattr(asyncio.Semaphore, "acquire", counted)
+    return waits
+
+
+async def test_idle_workers_wait_on_while_one_takes_a_key(waits: list[asyncio.Semaphore]) -> None:
+    queue = a_queue()
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(queue.take()) for _ in range(50)]
         await asyncio.sleep(0)
         queue.add("a")
         await asyncio.sleep(0.1)
-        assert (waits, sum(each.done() for each in workers)) == (50, 1)
+        assert (len(waits), sum(each.done() for each in workers)) == (50, 1)
         for each in workers:
+            each.cancel()
+
+
+async def test_keys_that_came_while_all_workers_were_busy_wake_nobody_later(waits: list[asyncio.Semaphore]) -> None:
+    queue = a_queue(group_of=lambda key: key)
+    for number in range(1000):
+        queue.add(f"{number}")
+    for _ in range(1000):
+        queue.done(await queue.take())
+    async with asyncio.TaskGroup() as group:
+        idle = [group.create_task(take()) for take in (queue.take, queue.take_of_idle_group)]
+        await asyncio.sleep(0.1)
+        assert len(waits) <= 2 * len(idle), "each finds once that what it was woken for is taken"
+        for each in idle:
             each.cancel()

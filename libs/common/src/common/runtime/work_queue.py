@@ -15,7 +15,7 @@ alone (`take_of_idle_group`): one namespace, whatever its reconciles wait for, h
 
 import asyncio
 import heapq
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from functools import cached_property, partial
 from itertools import count
@@ -59,8 +59,8 @@ class WorkQueue(Generic[K]):
         self.lanes = [self.take, self.take_of_idle_group, *([] if rank is None else [self.take_steady])]
         """What workers take keys by."""
         self._meter = meter
-        self._idle, self._idle_of_steady, self._idle_of_idle_groups = Workers(), Workers(), Workers()
-        """Workers without a key, by what they take."""
+        self._idle, self._idle_of_steady, self._idle_of_idle_groups = (asyncio.Semaphore(0) for _ in range(3))
+        """Workers without a key, by what they take; each key releases one of them: to wake all costs more than most reconciles."""
         self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
         self._lanes: dict[K, _FairLane[K]] = {}
@@ -109,18 +109,32 @@ class WorkQueue(Generic[K]):
 
     # --- what is asked for -------------------------------------------------------------------------------------------
 
-    def add(self, key: K, *, is_new: bool = False, is_due: bool = False) -> None:
-        """Enqueue a key as soon as possible; `is_new` when its object has just been created, `is_due` when its timer has ended."""
+    def add(self, key: K, *, is_new: bool = False, is_due: bool = False, since: float | None = None) -> None:
+        """Enqueue a key as soon as possible, and wake one worker of each kind that may take it.
+
+        `is_new` when its object has just been created, `is_due` when its timer has ended, `since` when it was enqueued while in work.
+        """
         if is_due:
             del self._timers[key]
         if self.waits(key):
             return
-        now = self._loop.time()
-        self._meter.adds.inc()
+        if since is None:
+            since = self._loop.time()
+            self._meter.adds.inc()
         if key in self._busy:
-            self._dirty[key] = now
+            self._dirty[key] = since
             return
-        self._put(key, since=now, is_new=is_new, is_due=is_due)
+        try:
+            rank = Rank() if self._rank_of is None else self._rank_of(key)
+        except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
+            rank = Rank()
+        self._waiting[key], group = since, self._group_of(key)
+        lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
+        lane.put(group, key, size=rank.size if is_new else None)
+        idle = [self._idle_of_steady if lane is self._steady else self._idle]
+        for workers in idle if group in self._busy_groups else (*idle, self._idle_of_idle_groups):
+            if workers.locked():  # else one is free to go on already
+                workers.release()
 
     def add_at(self, key: K, when: float) -> None:
         """Enqueue a key at a time of the event loop's clock, unless an earlier time is scheduled."""
@@ -135,19 +149,6 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
         self._dirty.pop(key, None)
 
-    def _put(self, key: K, *, since: float, is_new: bool = False, is_due: bool = False) -> None:
-        """Let a key wait in its lane, and notify one worker of each kind that may take it."""
-        try:
-            rank = Rank() if self._rank_of is None else self._rank_of(key)
-        except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
-            rank = Rank()
-        self._waiting[key], group = since, self._group_of(key)
-        lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
-        lane.put(group, key, size=rank.size if is_new else None)
-        (self._idle_of_steady if lane is self._steady else self._idle).notify_one()
-        if group not in self._busy_groups:
-            self._idle_of_idle_groups.notify_one()
-
     def _cancel_timer(self, key: K) -> None:
         if key in self._timers:
             self._timers.pop(key)[1].cancel()
@@ -157,7 +158,7 @@ class WorkQueue(Generic[K]):
     async def take(self) -> K:
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while not (self._new or self._known):
-            await self._idle.wait()
+            await self._idle.acquire()
         in_work = Counter(map(id, self._lanes.values()))
         is_knowns_turn = self._known_in_a_row < KNOWN_IN_A_ROW and in_work[id(self._known)] <= in_work[id(self._new)]
         has_waited = self._known and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
@@ -171,12 +172,12 @@ class WorkQueue(Generic[K]):
             for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane):
                     return self._taken(lane, self._busy_groups)
-            await self._idle_of_idle_groups.wait()
+            await self._idle_of_idle_groups.acquire()
 
     async def take_steady(self) -> K:
         """Wait for a steady key, and do as `take` does."""
         while not self._steady:
-            await self._idle_of_steady.wait()
+            await self._idle_of_steady.acquire()
         return self._taken(self._steady)
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
@@ -188,10 +189,11 @@ class WorkQueue(Generic[K]):
         self._busy_groups[group] -= 1
         if self._busy_groups[group] == 0:
             del self._busy_groups[group]
-            if any(group in lane for lane in (self._new, self._known, self._steady)):
-                self._idle_of_idle_groups.notify_one()
+            lanes, idle = (self._new, self._known, self._steady), self._idle_of_idle_groups
+            if any(group in lane for lane in lanes) and idle.locked():
+                idle.release()
         if (since := self._dirty.pop(key, None)) is not None:
-            self._put(key, since=since)
+            self.add(key, since=since)
         if requeue_at is not None:
             self.add_at(key, requeue_at)
 
@@ -210,31 +212,6 @@ class WorkQueue(Generic[K]):
         self._busy_groups[self._group_of(key)] += 1
         self._cancel_timer(key)
         return key
-
-
-class Workers:
-    """Workers that wait for a key. Each key notifies one of them: notifying all costs more than most reconciles."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def wait(self) -> None:
-        """Wait for a notification; there may be no key any more then."""
-        notified = asyncio.get_running_loop().create_future()
-        self._waiting.append(notified)
-        try:
-            await notified
-        except asyncio.CancelledError:
-            if notified.done() and not notified.cancelled():
-                self.notify_one()  # the key is left to another worker
-            raise
-
-    def notify_one(self) -> None:
-        """Notify the worker that has waited longest, if any waits."""
-        while self._waiting:
-            if not (notified := self._waiting.popleft()).done():
-                notified.set_result(None)
-                return
 
 
 class _FairLane(OrderedDict[Hashable, "_Group[K]"]):

@@ -48,17 +48,28 @@ class Writer:
         Raises:
             RaybusError: The API server refused it, or did not answer.
         """
+        kube, namespace, resource, name = self._kube, self.namespace, self._resource, self.root.metadata.name
         match action:
             case actions.Create():
                 return self._create(action)
-            case actions.Replace() | actions.Patch() | actions.DeleteCollection():
-                return self._change(action)
             case actions.Delete():
                 return self._delete(action)
-            case actions.UpdateStatus() | actions.SetFinalizers() | actions.Annotate():
-                return self._write_root(action)
+            case actions.DeleteCollection():
+                return self._delete_collection(action)
+            case actions.Replace(resource=resource, body=body):
+                sent = kube.replace(resource, namespace, body)
+            case actions.Patch(resource=resource, name=name, patch=patch):
+                sent = kube.patch(resource, namespace, name, client.Patch(body=patch))
+            case actions.UpdateStatus(status=status):
+                body: Body = {"apiVersion": resource.api_version, "kind": resource.kind}
+                body["metadata"] = {"name": name, "namespace": namespace, "resourceVersion": self._version}
+                body["status"] = msgspec.to_builtins(status)
+                sent = kube.replace(resource, namespace, body, subresource="status")
+            case actions.SetFinalizers() | actions.Annotate():
+                sent = kube.patch(resource, namespace, name, client.Patch(body=action.patch(self._version)))
             case _:
                 raise errors.Invariant(f"no write is known for: {action}")
+        return self._change(resource, sent)
 
     async def is_there(self, action: actions.Delete) -> bool:
         """Return whether the object of a deletion is there still, and not another of its name."""
@@ -91,17 +102,27 @@ class Writer:
             self._keep(resource, answer)
         return True
 
-    async def _change(self, action: actions.Replace | actions.Patch | actions.DeleteCollection) -> bool:
-        resource = action.resource
-        match action:
-            case actions.Replace(body=body):
-                self._keep(resource, await self._kube.replace(resource, self.namespace, body))
-            case actions.Patch(name=name, patch=patch):
-                answer = await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
-                self._keep(resource, answer)
-            case actions.DeleteCollection(selector=selector):
-                labels = label_selector(selector)
-                await self._kube.delete_collection(resource, self.namespace, label_selector=labels)
+    async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:
+        """Keep the answer of a change; one of the reconciled object is at the version that was observed or that our last write made."""
+        root, is_root = self.root.metadata, resource == self._resource
+        try:
+            answer = await sent
+        except errors.NotFound as problem:
+            # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
+            if is_root and is_gone(problem, root.name):
+                self._cache.remove(type(self.root), self.namespace, root.name, version=root.version)
+            raise
+        if is_root:
+            new = msgspec.json.decode(answer, type=type(self.root))
+            self._cache.put(new)
+            self._version = new.metadata.resource_version
+        else:
+            self._keep(resource, answer)
+        return True
+
+    async def _delete_collection(self, action: actions.DeleteCollection) -> bool:
+        labels = label_selector(action.selector)
+        await self._kube.delete_collection(action.resource, self.namespace, label_selector=labels)
         return True
 
     async def _delete(self, action: actions.Delete) -> bool:
@@ -120,29 +141,6 @@ class Writer:
         elif view is not None:
             self._cache.remove(view, self.namespace, action.name, version=version)
         return bool(answer)
-
-    async def _write_root(self, action: actions.UpdateStatus | actions.SetFinalizers | actions.Annotate) -> bool:
-        """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
-        meta = {"name": self.root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
-        try:
-            if isinstance(action, actions.UpdateStatus):
-                body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
-                body |= {"status": msgspec.to_builtins(action.status)}
-                answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")
-            else:
-                patch = client.Patch(body=action.patch(self._version))
-                answer = await self._kube.patch(self._resource, self.namespace, self.root.metadata.name, patch)
-        except errors.NotFound as problem:
-            # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
-            known = self.root.metadata
-            if is_gone(problem, known.name):
-                version = known.version
-                self._cache.remove(type(self.root), self.namespace, known.name, version=version)
-            raise
-        new = msgspec.json.decode(answer, type=type(self.root))
-        self._cache.put(new)
-        self._version = new.metadata.resource_version
-        return True
 
     def _keep(self, resource: Resource, answer: bytes) -> None:
         view = self._views.get(resource.kind)

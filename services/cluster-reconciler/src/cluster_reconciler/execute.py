@@ -15,7 +15,7 @@ import structlog
 
 from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Observer
+from cluster_reconciler.observe import Memory, Observer, selector
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
@@ -183,7 +183,8 @@ class Execution:
 
     async def _delete_pods(self, action: DeleteCollection, observed: Observed, writer: Writer) -> bool:
         await writer.write(action)
-        await self._reads.list_pods(observed.cluster)
+        pods = await self._reads.kube.list(POD, writer.namespace, label_selector=selector(observed.cluster))
+        self._reads.take_pods(observed.cluster, pods)
         return True
 
     async def _update_status(self, action: UpdateStatus, observed: Observed, writer: Writer) -> bool:

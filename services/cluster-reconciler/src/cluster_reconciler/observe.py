@@ -148,7 +148,9 @@ class Observer:
         cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
         is_unlisted = changes and not self.memory_of(cluster).has_listed_pods
         if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-            await self.list_pods(cluster)
+            self.take_pods(
+                cluster, await self.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster))
+            )
             return self.from_state(observed)
         created = (each for each in changes if isinstance(each, Create | CreateWorker))
         asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
@@ -162,11 +164,9 @@ class Observer:
             return None
         return msgspec.structs.replace(observed, taken=observed.taken | deleted)
 
-    async def list_pods(self, cluster: RayCluster) -> None:
+    def take_pods(self, cluster: RayCluster, answer: bytes) -> None:
         """Put the state right by a list of the cluster's pods from the API server."""
-        meta = cluster.metadata
-        answer = await self.kube.list(POD, meta.namespace, label_selector=selector(cluster))
-        listed = msgspec.json.decode(answer, type=Items[Pod])
+        meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
         version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
         for known in self.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
             if known.metadata.uid not in present and known.metadata.version <= version:

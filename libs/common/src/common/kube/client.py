@@ -6,8 +6,8 @@ Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -46,6 +46,7 @@ READ_BUFFER: Final = 2**20
 
 Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
 """Receives method, path and query of a request before it is sent; raises what a refusal means."""
+TakeAnswer = Callable[[aiohttp.ClientResponse, Mapping[str, str], int | None], Awaitable[None]]
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,10 +187,12 @@ class KubeClient(Kube):
         """
         if method != "GET":
             self.may_write()
-        data = None if body is None else msgspec.json.encode(body)
-        sending = {"data": data, "timeout": REQUEST_TIMEOUT}
-        async with self._answer(method, path, query or {}, headers or {}, most, sending) as answer:
-            content = await _read(answer, most, headers or {})
+        headers, data = headers or {}, None if body is None else msgspec.json.encode(body)
+        sending = await self._sending(method, path, query or {}, headers, most, data=data, timeout=REQUEST_TIMEOUT)
+        with self._exchange(method, path, data) as take:
+            async with sending as answer:
+                await take(answer, headers, most)
+                content = await _read(answer, headers, most)
         self._meter.read(method, content)
         return content
 
@@ -207,57 +210,64 @@ class KubeClient(Kube):
         `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, which repeats no value of
         `headers`, and nothing is unpacked.
         """
-        async with self._answer("GET", path, query, headers or {}, most, {"timeout": STREAM_TIMEOUT}) as answer:
-            yield answer.content
+        headers = headers or {}
+        sending = await self._sending("GET", path, query, headers, most, timeout=STREAM_TIMEOUT)
+        with self._exchange("GET", path, None) as take:
+            async with sending as answer:
+                await take(answer, headers, most)
+                yield answer.content
 
-    @asynccontextmanager
-    async def _answer(
+    async def _sending(
         self,
         method: str,
         path: str,
         query: Mapping[str, str],
         headers: Mapping[str, str],
         most: int | None,
-        sending: Mapping[str, Any],
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Authorize, send and measure one request; yield its answer, or raise what a refusal means, and `Unavailable` without an answer.
-
-        Redirects are not followed: they would take our credentials along.
-        """
+        **more: Any,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Authorize and prepare a request. Redirects are not followed: they would take our credentials along."""
         if self._authorize is not None:
             await self._authorize(method, path, query)
         session, plain = (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
         sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **headers}
         if (authorization := await self._authorization()) is not None:
             sent["Authorization"] = authorization
-        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False, **sending}
+        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False, **more}
         options |= {"proxy": self._proxy, "server_hostname": self._server_name}
-        step = nullcontext() if method == "GET" else tracing.step("write", method=method, path=path)
+        return session.request(method, URL(self.server + path, encoded=True), **options)
+
+    @contextmanager
+    def _exchange(self, method: str, path: str, data: bytes | None) -> Generator[TakeAnswer]:
+        """Trace and measure a request; yield what takes its answer or raises what a refusal means; `Unavailable` without an answer."""
         is_answered, now = False, asyncio.get_running_loop().time
-        with step:
-            began, sent_at = now(), steady()
-            self._meter.sent(method, sending.get("data"))
-            try:
-                async with session.request(method, URL(self.server + path, encoded=True), **options) as answer:
-                    is_answered = True
-                    if (date := answer.headers.get("Date", "")) != self._last_date:
-                        self._last_date = date
-                        with suppress(TypeError, ValueError):
-                            self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
-                    self._meter.answered(method, str(answer.status), now() - began)
-                    if answer.status >= 300:
-                        after, body = answer.headers.get("Retry-After", ""), await _read(answer, most, headers)
-                        wait = float(after) if after.isdecimal() and len(after) < 6 else None
-                        raise answers.from_answer(answer.status, body, retry_after=wait, is_foreign=most is not None)
-                    yield answer
-            except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
-                if not is_answered:
-                    self._meter.answered(method, UNANSWERED, now() - began)
-                text = str(problem) or type(problem).__name__
-                raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+        began, sent_at = now(), steady()
+
+        async def take(answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None) -> None:
+            nonlocal is_answered
+            is_answered = True
+            if (date := answer.headers.get("Date", "")) != self._last_date:
+                self._last_date = date
+                with suppress(TypeError, ValueError):
+                    self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
+            self._meter.answered(method, str(answer.status), now() - began)
+            if answer.status >= 300:
+                after, body = answer.headers.get("Retry-After", ""), await _read(answer, headers, most)
+                wait = float(after) if after.isdecimal() and len(after) < 6 else None
+                raise answers.from_answer(answer.status, body, retry_after=wait, is_foreign=most is not None)
+
+        self._meter.sent(method, data)
+        try:
+            with nullcontext() if method == "GET" else tracing.step("write", method=method, path=path):
+                yield take
+        except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
+            if not is_answered:
+                self._meter.answered(method, UNANSWERED, now() - began)
+            text = str(problem) or type(problem).__name__
+            raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
 
-async def _read(answer: aiohttp.ClientResponse, most: int | None, headers: Mapping[str, str]) -> bytes:
+async def _read(answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None) -> bytes:
     """Return an answer; another server's is bounded, and without what it repeats of the request's headers."""
     if most is None:
         return await answer.read()

@@ -8,8 +8,7 @@ import pytest
 
 from common import errors
 from common.bus import messages, streams, subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, State, Synced
 from common.bus.nats import connect
 from common.bus.subjects import Place, Tree
 from common.kube.installation import Installation

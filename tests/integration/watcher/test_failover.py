@@ -17,8 +17,7 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.bus import messages, subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, State, Synced
 from common.bus.nats import connect
 from common.bus.subjects import Place, Tree
 from common.kube import resources

@@ -9,7 +9,7 @@ import pytest
 
 from common.api.core import Pod
 from common.bus import messages, subjects
-from common.bus.feed import Synced
+from common.bus.messages import Synced
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
 from common.bus.subjects import Ref

@@ -4,8 +4,8 @@ import asyncio
 
 from common.api.meta import version_number
 from common.bus import messages, subjects
-from common.bus.feed import Listener, Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.feed import Listener
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.bus.subjects import Place, Tree
 
 

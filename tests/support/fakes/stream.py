@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 from common import errors
 from common.bus import messages, subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.bus.streams import StreamInfo, StreamState
 from watcher.ports import Entry
 

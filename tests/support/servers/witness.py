@@ -11,8 +11,7 @@ from common import errors
 from common.api.meta import ObjectMeta, version_number
 from common.bus import messages, subjects
 from common.bus.consumer import Source, consume
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, State
+from common.bus.messages import Gone, Message, State, Synced
 from common.bus.nats import Bus, Stored
 from common.bus.subjects import PARTITIONS
 from common.kube.client import KubeClient

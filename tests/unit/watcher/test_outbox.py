@@ -8,8 +8,7 @@ import pytest
 
 from common import errors
 from common.bus import subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Quarantined, State
+from common.bus.messages import Gone, Quarantined, State, Synced
 from common.bus.subjects import Place, Tree
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually

@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 
 from common.bus import subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.bus.subjects import Ref
 from common.kube import resources
 from common.kube.resources import Resource

@@ -10,8 +10,7 @@ import pytest
 from msgspec import structs
 
 from common.bus import forms, subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, State, Synced
 from common.bus.subjects import Ref
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, Resource

@@ -18,8 +18,7 @@ import structlog
 from common import errors
 from common.api.meta import version_number
 from common.bus import messages
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.observability import tracing
 from watcher import metrics, published
 from watcher.ports import Entry, Stream

@@ -5,8 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from common.bus.feed import Synced
-from common.bus.messages import Message
+from common.bus.messages import Message, Synced
 from common.bus.streams import StreamInfo
 
 

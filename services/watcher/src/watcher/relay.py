@@ -19,8 +19,7 @@ import structlog
 from common import errors
 from common.api.meta import Envelope, ObjectMeta, version_number
 from common.bus import forms, subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.bus.subjects import Place, Ref
 from common.kube.resources import Resource
 from common.kube.watch import Key

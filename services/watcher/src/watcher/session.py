@@ -16,7 +16,7 @@ import structlog
 
 from common import errors
 from common.bus import forms, subjects
-from common.bus.feed import Synced
+from common.bus.messages import Synced
 from common.bus.streams import StreamInfo
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from common.bus import messages, streams, subjects
-from common.bus.feed import Feed, Synced
-from common.bus.messages import Gone, Message, State
+from common.bus.feed import Feed
+from common.bus.messages import Gone, Message, State, Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.bus.subjects import Place, Tree

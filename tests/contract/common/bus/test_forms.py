@@ -11,9 +11,8 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from common.bus import forms, messages, streams, subjects
-from common.bus.feed import Synced
 from common.bus.forms import Form
-from common.bus.messages import Gone, Message, State
+from common.bus.messages import Gone, Message, State, Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.bus.subjects import PARTITIONS, Place, Tree

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.bus import messages, state_feed, streams, subjects
-from common.bus.feed import Synced
+from common.bus.messages import Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.settings import Settings

@@ -12,8 +12,8 @@ import pytest
 from cluster_reconciler.wiring import KINDS as CLUSTER_KINDS
 from common.api import core
 from common.bus import forms, messages
-from common.bus.feed import Synced
 from common.bus.forms import Form
+from common.bus.messages import Synced
 from common.ray import goal_revision, revision
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt

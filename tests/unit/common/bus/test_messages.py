@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from common.bus import messages, subjects
-from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, Quarantined, State, Undecodable
+from common.bus.messages import Gone, Message, Quarantined, State, Synced, Undecodable
 from common.bus.subjects import Place, Tree
 from support.golden import Golden
 

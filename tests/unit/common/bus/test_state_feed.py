@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from common.bus import messages, subjects
-from common.bus.feed import Synced
+from common.bus.messages import Synced
 from common.bus.nats import Bus
 from common.bus.session import Handler
 from common.bus.state_feed import StateFeed

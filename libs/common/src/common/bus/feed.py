@@ -10,31 +10,9 @@ one stream would take each other's objects for their own, so the watcher of the 
 decide. An installation that could not be learnt is empty, and so is that of an older watcher: then nothing is refused.
 """
 
-from typing import ClassVar, Final, Protocol
-
-import msgspec
+from typing import Final, Protocol
 
 FOREIGN: Final = "the state stream is that of another raybus"
-
-
-class Synced(msgspec.Struct, frozen=True, kw_only=True):
-    """The sync marker of a partition: it holds everything that a list at `version` held.
-
-    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads. A field that the
-    watcher of an earlier release does not publish has the default that is right for it.
-    """
-
-    kind: ClassVar[str] = "Synced"
-    epoch: str
-    version: int
-    partitions: int = 64
-    """The number of partitions of the watcher; a reader with another number would search for objects where they are not."""
-    renewed: float = 0.0
-    """Interval in seconds at which the watcher repeats the marker while the stream has all that the API server reports; 0: never."""
-    history: str = ""
-    """Changes when versions began again at a lower one, as they do when etcd is restored from a backup; then newer is no longer greater."""
-    forms: dict[str, str] = {}
-    """The form in which the watcher publishes each kind (`common.bus.forms`); empty: it is of a build that did not number them."""
 
 
 def new_epoch(installation: str, random: str) -> str:

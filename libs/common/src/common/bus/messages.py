@@ -24,7 +24,6 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 
 from common.bus import subjects
-from common.bus.feed import Synced
 from common.bus.subjects import Place, Tree
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ QUARANTINED_KIND: Final = "Raybus-Quarantined"
 TTL: Final = "Nats-TTL"
 TRACE: Final = "traceparent"
 
-SYNCED: Final = Synced.kind
+SYNCED: Final = "Synced"
 QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
 """Bytes; below, compression costs more than it saves."""
@@ -79,6 +78,26 @@ class Quarantined(About, frozen=True, kw_only=True):
     uid: str
     body: bytes
     why: str
+
+
+class Synced(msgspec.Struct, frozen=True, kw_only=True):
+    """The sync marker of a partition: it holds everything that a list at `version` held.
+
+    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads. A field that the
+    watcher of an earlier release does not publish has the default that is right for it.
+    """
+
+    kind: ClassVar[str] = SYNCED
+    epoch: str
+    version: int
+    partitions: int = 64
+    """The number of partitions of the watcher; a reader with another number would search for objects where they are not."""
+    renewed: float = 0.0
+    """Interval in seconds at which the watcher repeats the marker while the stream has all that the API server reports; 0: never."""
+    history: str = ""
+    """Changes when versions began again at a lower one, as they do when etcd is restored from a backup; then newer is no longer greater."""
+    forms: dict[str, str] = {}
+    """The form in which the watcher publishes each kind (`common.bus.forms`); empty: it is of a build that did not number them."""
 
 
 Message = State | Gone | Quarantined | Synced

@@ -18,8 +18,8 @@ from common import errors
 from common.api.meta import version_number
 from common.bus import feed, forms, messages, subjects
 from common.bus.consumer import Broken, Source, consume
-from common.bus.feed import Listener, Synced
-from common.bus.messages import Gone, Message, Quarantined, State
+from common.bus.feed import Listener
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.bus.nats import Bus, Stored
 from common.bus.subjects import PARTITIONS, Place, Tree
 from common.observability import metrics, tasks, tracing

@@ -8,8 +8,7 @@ from secrets import token_hex
 from common import errors
 from common.bus import feed, messages, streams, subjects
 from common.bus.consumer import LAST_OF_EACH, Begin, Source, consume, from_sequence
-from common.bus.feed import Synced
-from common.bus.messages import Message
+from common.bus.messages import Message, Synced
 from common.bus.nats import Bus, Stored
 from common.bus.streams import StreamInfo
 from common.kube.installation import Installation

@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import Collection, Iterable
 
-import msgspec
-
-from common.api.meta import ObjectMeta
-from common.bus.feed import Feed, Listener
+from common.bus.feed import NOT_READ, Feed, Listener
+from common.bus.messages import Gone, ObjectMessage, State
 from common.runtime.controller import Controller
 
 
@@ -26,52 +24,39 @@ async def follow_as_one(feed: Feed, partitions: Collection[int], listener: Liste
             group.create_task(feed.follow(partition, part))
 
 
-class _Head(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
 class _Part:
     """One partition of several; implements `Listener`. A reload of one is a reload of all, so the others repeat what they hold."""
 
     def __init__(self, all_parts: "list[_Part]", listener: Listener) -> None:
         self._all = all_parts
         self._listener = listener
-        self._objects: dict[tuple[str, str, str], tuple[bytes, str]] = {}
+        self._objects: dict[tuple[str, str, str], tuple[State, str]] = {}
         self._version: int | None = None
 
     def loading(self, why: str) -> None:
         self._objects, self._version = {}, None
         self._listener.loading(why)
         for part in self._all:
-            for (kind, _, _), (body, trace) in part._objects.items():
-                self._listener.changed(kind, body, trace=trace)
+            for message, trace in part._objects.values():
+                self._listener.take(message, trace=trace)
 
     def rewound(self) -> None:
         self._listener.rewound()
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        meta = msgspec.json.decode(body, type=_Head).metadata
-        self._objects[kind, meta.namespace, meta.name] = (body, trace)
-        self._listener.changed(kind, body, trace=trace)
-
-    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
-        self._listener.quarantined(kind, namespace, name, body=body, why=why)
-
-    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
-        self._objects.pop((kind, namespace, name), None)
-        if not self._is_elsewhere(kind, namespace, name):
-            self._listener.removed(kind, namespace, name, version=version, trace=trace)
-
-    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
-        self._objects.pop((kind, namespace, name), None)
-        if to is None:
-            self._listener.moved(kind, namespace, name, to=to)
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
+        key = (message.kind, message.namespace, message.name)
+        if isinstance(message, State):
+            self._objects[key] = (message, trace)
+        elif isinstance(message, Gone):
+            self._objects.pop(key, None)
+            to = message.moved_to
+            is_elsewhere = any(key in part._objects for part in self._all) if to is None else to.partition != NOT_READ
+            if is_elsewhere:
+                return
+        self._listener.take(message, trace=trace)
 
     def synced(self, version: int) -> None:
         self._version = version
         versions = [part._version for part in self._all]
         if None not in versions:
             self._listener.synced(min(each for each in versions if each is not None))
-
-    def _is_elsewhere(self, kind: str, namespace: str, name: str) -> bool:
-        return any((kind, namespace, name) in part._objects for part in self._all)

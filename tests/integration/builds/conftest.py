@@ -14,6 +14,7 @@ import msgspec
 import pytest_asyncio
 
 from common import errors, labels
+from common.bus.messages import ObjectMessage, State
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import LEASE, POD, RAY_CLUSTER
 from localcluster.control_plane import ControlPlane
@@ -38,10 +39,11 @@ class _Pods(Recorder):
         super().__init__()
         self.made: defaultdict[str, set[str]] = defaultdict(set)
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        super().changed(kind, body, trace=trace)
-        metadata: dict[str, Any] = msgspec.json.decode(body)["metadata"]
-        self.made[metadata["labels"][labels.CLUSTER]].add(metadata["uid"])
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
+        super().take(message, trace=trace)
+        if isinstance(message, State):
+            metadata: dict[str, Any] = msgspec.json.decode(message.body)["metadata"]
+            self.made[metadata["labels"][labels.CLUSTER]].add(message.uid)
 
 
 class Users:

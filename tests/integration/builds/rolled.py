@@ -16,6 +16,7 @@ import msgspec
 
 from chaos import stack
 from chaos.stack import BACKGROUND
+from common.bus.messages import ObjectMessage, State
 from common.kube.resources import RAY_CLUSTER
 from integration.events.kills import SERVICES, TIMEOUT, Environment
 from integration.isolated import isolate, log_progress, print_result
@@ -45,9 +46,10 @@ class _Clusters(Recorder):
         super().__init__()
         self.made: set[str] = set()
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        super().changed(kind, body, trace=trace)
-        self.made.add(msgspec.json.decode(body)["metadata"]["uid"])
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
+        super().take(message, trace=trace)
+        if isinstance(message, State):
+            self.made.add(message.uid)
 
 
 async def run(options: argparse.Namespace, work: Path) -> Found:

@@ -16,6 +16,7 @@ import pytest
 
 from common import errors
 from common.bus import streams
+from common.bus.messages import ObjectMessage
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
 from common.kube import resources
@@ -68,9 +69,9 @@ class Ledger(Recorder):
             if self.version_of(name) < listed:
                 self.wrong.append(f"{name} is {self.version_of(name)}, the list at {version} had {listed}")
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
         before = dict(self.objects)
-        super().changed(kind, body, trace=trace)
+        super().take(message, trace=trace)
         for key, found in self.objects.items():
             old = before.get(key)
             if old is not None and version(found) < version(old):

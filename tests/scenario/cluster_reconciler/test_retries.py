@@ -13,6 +13,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.clock import SystemClock
 from common.kube.resources import POD, RAY_CLUSTER
+from support.builders.messages import a_state, a_tombstone
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.fakes.kube import FakeKube, Request
 
@@ -49,12 +50,7 @@ class Live:
         return sum(str(request).startswith(text) for request in self.kube.requests)
 
     def _receive(self, kind: str, body: Body, is_gone: bool) -> None:
-        meta = body["metadata"]
-        if is_gone:
-            version = int(meta["resourceVersion"])
-            self._listener.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
-        else:
-            self._listener.changed(kind, msgspec.json.encode(body), trace="")
+        self._listener.take((a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body)), trace="")
 
 
 def no_workers(request: Request) -> errors.RaybusError | None:

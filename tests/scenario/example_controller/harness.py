@@ -16,6 +16,7 @@ from common.api.opaque import Body, Json
 from common.clock import SystemClock
 from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.runtime.replica import App
+from support.builders.messages import a_state, a_tombstone
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.kube import FakeKube, Request
 from support.manifests import ROOT
@@ -124,12 +125,8 @@ class Harness:
     def _receive(self, kind: str, body: Body, is_gone: bool) -> None:
         if self.is_bus_late:
             self._waiting.append((kind, body, is_gone))
-        elif is_gone:
-            meta = body["metadata"]
-            version = int(meta["resourceVersion"])
-            self._listener.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
         else:
-            self._listener.changed(kind, msgspec.json.encode(body), trace="")
+            self._listener.take((a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body)), trace="")
 
 
 def _is_ours(request: Request) -> bool:

@@ -13,6 +13,7 @@ from common import labels
 from common.api.opaque import Body
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.executor import SLICE
+from support.builders.messages import a_state
 from support.builders.ray_service import a_cluster_config, a_group
 from support.fakes.kube import FakeKube
 from support.fakes.virtual_time import VirtualClock, run
@@ -53,7 +54,7 @@ class _Shared:
     def _deliver(self, kind: str, body: Body, is_gone: bool) -> None:
         if is_gone or kind not in wiring.KINDS:
             return
-        self._listener.changed(kind, msgspec.json.encode(body), trace="")
+        self._listener.take(a_state(kind, msgspec.json.encode(body)), trace="")
         meta = body["metadata"]
         if kind == "Pod" and meta["namespace"] == VICTIM:
             self.heads.setdefault(meta["labels"][labels.CLUSTER], self.clock.monotonic())

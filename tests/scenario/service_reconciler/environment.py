@@ -21,6 +21,7 @@ from common.runtime.replica import App
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
 from service_reconciler.settings import Config
+from support.builders.messages import a_state, a_tombstone
 from support.builders.ray_service import NAMESPACE, a_ray_service
 from support.fakes.events import FakeEvents
 from support.fakes.gateway import FakeGatewayController
@@ -101,12 +102,9 @@ class Environment(Surroundings):
         meta = body["metadata"]
         if kind == "RayCluster" and meta["name"].startswith(DEAD):
             self.serve.head(f"{meta['name']}-head-svc").behaviour = "silent"
+        message = (a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body))
         for listener in self._listeners:
-            if is_gone:
-                version = int(meta["resourceVersion"])
-                listener.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
-            else:
-                listener.changed(kind, msgspec.json.encode(body), trace="")
+            listener.take(message, trace="")
 
 
 class HangingServe:

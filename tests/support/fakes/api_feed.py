@@ -3,20 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 
-import msgspec
-
-from common.api.meta import ObjectMeta
 from common.bus.feed import Listener
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from common.kube.watch import Target, Timing, Watch
-
-
-class _Head(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
-_head = msgspec.json.Decoder(_Head)
+from support.builders.messages import a_state, a_tombstone
 
 
 class ApiFeed:
@@ -48,12 +39,10 @@ class _Sink:
         self._waiting = waiting
 
     def present(self, raw: bytes, why: str = "") -> None:
-        self._listener.changed(self._kind, raw, trace="")
+        self._listener.take(a_state(self._kind, raw), trace="")
 
     def gone(self, raw: bytes) -> None:
-        meta = _head.decode(raw).metadata
-        version = int(meta.resource_version)
-        self._listener.removed(self._kind, meta.namespace, meta.name, version=version, trace="")
+        self._listener.take(a_tombstone(self._kind, raw), trace="")
 
     def listed(self, keys: set[tuple[str, str]], version: str) -> None:
         if self._kind in self._waiting:

@@ -2,10 +2,11 @@
 
 import asyncio
 
-from common.api.meta import version_number
+from msgspec.structs import replace
+
 from common.bus import messages, subjects
-from common.bus.feed import Listener
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
+from common.bus.feed import NOT_READ, Listener
+from common.bus.messages import Gone, Message, ObjectMessage, Synced
 from common.bus.subjects import Place, Tree
 
 
@@ -95,20 +96,11 @@ class FakeFeed:
         finally:
             self._stream.close(queue)
 
-    def _deliver(self, message: State | Gone | Quarantined, partition: int, listener: Listener) -> None:
+    def _deliver(self, message: ObjectMessage, partition: int, listener: Listener) -> None:
         trace = messages.encode(message).headers.get(messages.TRACE, "")
-        match message:
-            case State():
-                listener.changed(message.kind, message.body, trace=trace)
-            case Quarantined():
-                place = (message.namespace, message.name)
-                listener.quarantined(message.kind, *place, body=message.body, why=message.why)
-            case Gone(moved_to=Place() as to) if self._tree not in {None, to.tree}:
-                listener.moved(message.kind, message.namespace, message.name, to=None)
-            case Gone(moved_to=Place() as to) if to.partition == partition:
-                pass
-            case Gone(moved_to=Place() as to):
-                listener.moved(message.kind, message.namespace, message.name, to=to.partition)
-            case Gone():
-                version = version_number(message.version)
-                listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
+        to = message.moved_to if isinstance(message, Gone) else None
+        if to is not None and self._tree not in {None, to.tree}:
+            message = replace(message, moved_to=Place(NOT_READ, to.tree))
+        elif to is not None and to.partition == partition:
+            return
+        listener.take(message, trace=trace)

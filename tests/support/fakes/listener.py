@@ -4,6 +4,10 @@ from typing import Any
 
 import msgspec
 
+from common.api.meta import version_number
+from common.bus.messages import Gone, ObjectMessage, Quarantined, State
+from common.bus.subjects import Place
+
 Key = tuple[str, str, str]
 
 
@@ -22,8 +26,8 @@ class Recorder:
         self.quarantine: dict[Key, str] = {}
         """Why the state of an object is not known."""
         self.removals: list[tuple[Key, int]] = []
-        self.moves: list[tuple[Key, int | None]] = []
-        """Objects that left, with the partitions that they went to; None for trees that are not read."""
+        self.moves: list[tuple[Key, Place | None]] = []
+        """Objects that left, with the places that they went to."""
         self.traces: dict[Key, str] = {}
         """The newest trace of each object."""
 
@@ -36,26 +40,23 @@ class Recorder:
         assert not self.is_synced, "what is forgotten would be taken for deleted"
         self.rewinds += 1
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        found = msgspec.json.decode(body, type=dict[str, Any])
-        metadata = found["metadata"]
-        key = (kind, metadata.get("namespace", ""), metadata["name"])
-        self.objects[key] = found
-        self.quarantine.pop(key, None)
-        self.traces[key] = trace
-
-    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
-        self.quarantine[kind, namespace, name] = why
-
-    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
-        self.removals.append(((kind, namespace, name), version))
-        self.traces[kind, namespace, name] = trace
-        self.objects.pop((kind, namespace, name), None)
-        self.quarantine.pop((kind, namespace, name), None)
-
-    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
-        self.moves.append(((kind, namespace, name), to))
-        self.objects.pop((kind, namespace, name), None)
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
+        key = (message.kind, message.namespace, message.name)
+        match message:
+            case State():
+                self.objects[key] = msgspec.json.decode(message.body, type=dict[str, Any])
+                self.traces[key] = trace
+                self.quarantine.pop(key, None)
+            case Quarantined():
+                self.quarantine[key] = message.why
+            case Gone(moved_to=None):
+                self.removals.append((key, version_number(message.version)))
+                self.traces[key] = trace
+                self.objects.pop(key, None)
+                self.quarantine.pop(key, None)
+            case Gone(moved_to=to):
+                self.moves.append((key, to))
+                self.objects.pop(key, None)
 
     def synced(self, version: int) -> None:
         self.is_synced = True

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from common.bus import messages, streams, subjects
-from common.bus.feed import Feed
+from common.bus.feed import NOT_READ, Feed
 from common.bus.messages import Gone, Message, State, Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
@@ -196,7 +196,9 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
 
     await setup.stream.store(under(3), gone(moved_to=OTHER))
 
-    await eventually(lambda: setup.recorder.moves == [(("Pod", "ns", "one"), OTHER)], what="the move")
+    await eventually(
+        lambda: setup.recorder.moves == [(("Pod", "ns", "one"), Place(OTHER, Tree.SERVICE))], what="the move"
+    )
     assert setup.recorder.names("Pod") == set()
 
 
@@ -218,7 +220,9 @@ async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: 
     await setup.stream.store(under(3, tree=Tree.CLUSTER), a_pod())
     await setup.stream.store(under(3), gone(moved_to=Place(3, Tree.CLUSTER)))
 
-    await eventually(lambda: setup.services.moves == [(("Pod", "ns", "one"), None)], what="the move")
+    await eventually(
+        lambda: setup.services.moves == [(("Pod", "ns", "one"), Place(NOT_READ, Tree.CLUSTER))], what="the move"
+    )
     assert setup.services.names("Pod") == set()
     await setup.stream.store(under(3, "last"), a_pod("last"))
     await eventually(lambda: setup.recorder.knows("Pod", "last"), what="the last object")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 import structlog
+from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from common import errors
@@ -18,6 +19,7 @@ from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Rank, Watched
 from common.runtime.work_queue import KNOWN_IN_A_ROW
+from support.builders.messages import a_state, a_tombstone
 
 pytestmark = pytest.mark.looptime
 
@@ -76,7 +78,7 @@ class Shell:
 async def test_nothing_is_decided_before_the_state_is_synced() -> None:
     shell = Shell()
     shell.partition.loading("start")
-    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
     await shell.run_for(10)
     assert shell.reconciles == []
     assert shell.controller.informer.loading == 1
@@ -85,8 +87,8 @@ async def test_nothing_is_decided_before_the_state_is_synced() -> None:
 async def test_every_key_is_reconciled_once_after_a_load() -> None:
     shell = Shell()
     shell.partition.loading("start")
-    shell.partition.changed("Pod", a_pod("a"), trace="")
-    shell.partition.changed("Pod", a_pod("b"), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
+    shell.partition.take(a_state("Pod", a_pod("b")), trace="")
     shell.partition.synced(10)
     await shell.run_for(10)
     assert sorted(name for _, name in shell.reconciles) == ["a", "b"]
@@ -94,12 +96,12 @@ async def test_every_key_is_reconciled_once_after_a_load() -> None:
 
 async def test_an_older_message_enqueues_nothing() -> None:
     shell = Shell()
-    shell.partition.changed("Pod", a_pod("a", 7), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a", 7)), trace="")
     shell.partition.synced(10)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.partition.changed("Pod", a_pod("a", 6), trace="")
+        shell.partition.take(a_state("Pod", a_pod("a", 6)), trace="")
 
     await shell.run_for(10, script)
     assert shell.reconciles == [(0.0, "a")]
@@ -107,8 +109,8 @@ async def test_an_older_message_enqueues_nothing() -> None:
 
 async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer_than_the_list() -> None:
     shell = Shell()
-    shell.partition.changed("Pod", a_pod("old", 5), trace="")
-    shell.partition.changed("Pod", a_pod("mine", 20), trace="")
+    shell.partition.take(a_state("Pod", a_pod("old", 5)), trace="")
+    shell.partition.take(a_state("Pod", a_pod("mine", 20)), trace="")
     shell.partition.loading("stream lost")
     shell.partition.synced(10)
     assert [pod.metadata.name for pod in shell.cache.all(Pod)] == ["mine"]
@@ -116,12 +118,12 @@ async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer
 
 async def test_a_removed_object_enqueues_its_key() -> None:
     shell = Shell()
-    shell.partition.changed("Pod", a_pod("a", 5), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a", 5)), trace="")
     shell.partition.synced(5)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.partition.removed("Pod", "default", "a", version=6, trace="")
+        shell.partition.take(a_tombstone("Pod", a_pod("a", 6)), trace="")
 
     await shell.run_for(10, script)
     assert [name for _, name in shell.reconciles] == ["a", "a"]
@@ -129,8 +131,8 @@ async def test_a_removed_object_enqueues_its_key() -> None:
 
 async def test_a_message_that_does_not_decode_is_skipped() -> None:
     shell = Shell()
-    shell.partition.changed("Pod", b'{"metadata": 7}', trace="")
-    shell.partition.changed("Unknown", b"{}", trace="")
+    shell.partition.take(replace(a_state("Pod", a_pod("a")), body=b'{"metadata": 7}'), trace="")
+    shell.partition.take(a_state("Unknown", a_pod("b")), trace="")
     shell.partition.synced(1)
     await shell.run_for(1)
     assert shell.reconciles == []
@@ -148,7 +150,7 @@ async def test_a_message_that_does_not_decode_is_skipped() -> None:
 )
 async def test_what_an_outcome_means(outcomes: list[Exception | float | None], reconciles: list[float]) -> None:
     shell = Shell(*outcomes)
-    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
     shell.partition.synced(1)
     await shell.run_for(60)
     assert [when for when, _ in shell.reconciles] == pytest.approx(reconciles, abs=0.003)
@@ -158,7 +160,7 @@ async def test_what_an_outcome_means(outcomes: list[Exception | float | None], r
 async def test_a_key_that_fails_for_days_is_retried_on(problem: type[Exception]) -> None:
     failures = 1100
     shell = Shell(*(problem(f"failure {number}") for number in range(failures)))
-    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
     shell.partition.synced(1)
     await shell.run_for(30.0 * failures)
     assert len(shell.reconciles) == failures + 1
@@ -178,7 +180,7 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
         return now + timedelta(seconds=1)
 
     shell.reconcile = slow
-    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
     shell.partition.synced(1)
 
     async def script() -> None:
@@ -195,9 +197,9 @@ async def test_a_new_object_waits_for_a_few_known_objects_only() -> None:
     shell.partition.loading("start")
     known = [f"known-{number}" for number in range(KNOWN_IN_A_ROW + 2)]
     for name in known:
-        shell.partition.changed("Pod", a_pod(name), trace="")
+        shell.partition.take(a_state("Pod", a_pod(name)), trace="")
     shell.partition.synced(1)
-    shell.partition.changed("Pod", a_pod("new", 2), trace="")
+    shell.partition.take(a_state("Pod", a_pod("new", 2)), trace="")
     await shell.run_for(1)
     reconciled = [name for _, name in shell.reconciles]
     assert reconciled.index("new") <= KNOWN_IN_A_ROW
@@ -207,13 +209,13 @@ async def test_a_new_object_waits_for_a_few_known_objects_only() -> None:
 async def test_a_key_at_rest_is_reconciled_while_every_other_reconcile_hangs() -> None:
     shell = Shell(rank=lambda key: Rank(is_steady=key.name.startswith("rested")), hangs_at="new")
     for number in range(3):
-        shell.partition.changed("Pod", a_pod(f"new{number}"), trace="")
-    shell.partition.changed("Pod", a_pod("rested"), trace="")
+        shell.partition.take(a_state("Pod", a_pod(f"new{number}")), trace="")
+    shell.partition.take(a_state("Pod", a_pod("rested")), trace="")
     shell.partition.synced(10)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.partition.changed("Pod", a_pod("rested", 11), trace="")
+        shell.partition.take(a_state("Pod", a_pod("rested", 11)), trace="")
 
     await shell.run_for(10, script)
     assert shell.reconciles == [(0.0, "new0"), (0.0, "new1"), (0.0, "rested"), (1.0, "rested")]
@@ -222,12 +224,12 @@ async def test_a_key_at_rest_is_reconciled_while_every_other_reconcile_hangs() -
 async def test_a_namespace_is_reconciled_while_every_reconcile_of_another_one_hangs() -> None:
     shell = Shell(hangs_at="stuck")
     for number in range(9):
-        shell.partition.changed("Pod", a_pod(f"stuck{number}"), trace="")
+        shell.partition.take(a_state("Pod", a_pod(f"stuck{number}")), trace="")
     shell.partition.synced(10)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.partition.changed("Pod", a_pod("victim", 11, namespace="other"), trace="")
+        shell.partition.take(a_state("Pod", a_pod("victim", 11, namespace="other")), trace="")
 
     await shell.run_for(10, script)
     assert shell.reconciles == [(0.0, "stuck0"), (0.0, "stuck1"), (1.0, "victim")]
@@ -242,13 +244,13 @@ async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
         return now + timedelta(seconds=5) if len(found) == 1 else None
 
     shell.reconcile = reconcile
-    shell.partition.changed("Pod", a_pod("a", 1), trace="first")
-    shell.partition.changed("Pod", a_pod("a", 2), trace="second")
+    shell.partition.take(a_state("Pod", a_pod("a", 1)), trace="first")
+    shell.partition.take(a_state("Pod", a_pod("a", 2)), trace="second")
     shell.partition.synced(1)
 
     async def script() -> None:
         await asyncio.sleep(8)
-        shell.partition.removed("Pod", "default", "a", version=3, trace="third")
+        shell.partition.take(a_tombstone("Pod", a_pod("a", 3)), trace="third")
 
     await shell.run_for(10, script)
     assert found == ["a second", "a second", "a third"]
@@ -259,7 +261,7 @@ async def test_metrics_count_workers_and_retries() -> None:
     shell = Shell(errors.Unavailable("down"), errors.Unavailable("down"), None)
     queue = {"name": "test", "controller": "test"}
     before = _value("workqueue_retries_total", **queue)
-    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
     shell.partition.synced(1)
     await shell.run_for(1)
     assert _value("workqueue_retries_total", **queue) == before + 2
@@ -278,7 +280,7 @@ async def test_a_cancellation_that_nobody_asked_for_costs_neither_the_key_nor_th
 
     async def script() -> None:
         for number in range(8):
-            shell.partition.changed("Pod", a_pod(f"p{number}"), trace="")
+            shell.partition.take(a_state("Pod", a_pod(f"p{number}")), trace="")
 
     await shell.run_for(30, script)
     assert sorted(name for _, name in shell.reconciles) == sorted([f"p{number}" for number in range(8)] * 2)
@@ -299,7 +301,7 @@ async def test_a_group_of_errors_means_what_its_errors_mean(problems: list[Excep
     shell.partition.synced(0)
 
     async def script() -> None:
-        shell.partition.changed("Pod", a_pod("p"), trace="")
+        shell.partition.take(a_state("Pod", a_pod("p")), trace="")
 
     await shell.run_for(30, script)
     assert len(shell.reconciles) == 2
@@ -314,7 +316,7 @@ async def test_thousands_of_keys_that_wait_for_minutes_are_one_line_of_the_log(
     shell = Shell(hangs_at="p")
     shell.partition.synced(10)
     for number in range(1000):
-        shell.partition.changed("Pod", a_pod(f"p{number}"), trace="")
+        shell.partition.take(a_state("Pod", a_pod(f"p{number}")), trace="")
     with structlog.testing.capture_logs() as lines:
         await shell.run_for(1.5 * controller.OVERDUE_SECONDS)
     (line,) = (each for each in lines if each["event"] == "a key makes no progress")
@@ -324,13 +326,13 @@ async def test_thousands_of_keys_that_wait_for_minutes_are_one_line_of_the_log(
 async def test_what_is_remembered_of_deleted_objects_is_dropped_once() -> None:
     shell = Shell()
     for name in "abc":
-        shell.partition.changed("Pod", a_pod(name), trace="")
+        shell.partition.take(a_state("Pod", a_pod(name)), trace="")
     shell.partition.synced(10)
 
     async def script() -> None:
         shell.cache.remove(Pod, "default", "a", version=2)  # by an answer
-        shell.partition.removed("Pod", "default", "a", version=2, trace="")
-        shell.partition.removed("Pod", "default", "b", version=2, trace="")
+        shell.partition.take(a_tombstone("Pod", a_pod("a", 2)), trace="")
+        shell.partition.take(a_tombstone("Pod", a_pod("b", 2)), trace="")
 
     await shell.run_for(3 * controller.TIDY_SECONDS, script)
     assert shell.forgotten == ["a", "b"]

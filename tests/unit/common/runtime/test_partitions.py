@@ -6,15 +6,19 @@ from datetime import datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common import errors
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
+from common.bus.feed import NOT_READ
+from common.bus.subjects import Place, Tree
 from common.clock import SystemClock
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
+from support.builders.messages import a_quarantine, a_state, a_tombstone
 
 pytestmark = pytest.mark.looptime
 
@@ -93,7 +97,7 @@ async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster(name), trace="")
+        listener.take(a_state("RayCluster", a_cluster(name)), trace="")
 
     async def script() -> None:
         first.synced(10)
@@ -109,8 +113,8 @@ async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
 async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
     shell = Shell()
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
-    first.changed("RayCluster", a_cluster("a"), trace="")
-    second.changed("RayCluster", a_cluster("b"), trace="")
+    first.take(a_state("RayCluster", a_cluster("a")), trace="")
+    second.take(a_state("RayCluster", a_cluster("b")), trace="")
     first.synced(10)
     second.synced(10)
 
@@ -143,9 +147,9 @@ class Reload(Shell):
 
     def show(self, *, without: str = "", newer: str = "") -> None:
         for name in "abc":
-            self.listener.changed("RayCluster", a_cluster(name), trace="")
+            self.listener.take(a_state("RayCluster", a_cluster(name)), trace="")
             if name != without:
-                self.listener.changed("Pod", a_pod(name, version=2 if name == newer else 1), trace="")
+                self.listener.take(a_state("Pod", a_pod(name, version=2 if name == newer else 1)), trace="")
 
 
 async def test_a_reload_has_only_those_reconciled_that_it_changes() -> None:
@@ -225,15 +229,15 @@ async def test_a_released_partition_drops_its_objects_and_keys() -> None:
     shell = Shell()
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
-        listener.changed("RayCluster", a_cluster(name), trace="")
-        listener.changed("Pod", a_pod(name), trace="")
+        listener.take(a_state("RayCluster", a_cluster(name)), trace="")
+        listener.take(a_state("Pod", a_pod(name)), trace="")
         listener.synced(10)
     shell.cache.put(msgspec.json.decode(a_pod("a", "just-created", 30), type=Pod))
 
     async def script() -> None:
         await asyncio.sleep(1)
         await shell.controller.release({1})
-        first.changed("RayCluster", a_cluster("a", 40), trace="")  # on its way when we let go
+        first.take(a_state("RayCluster", a_cluster("a", 40)), trace="")  # on its way when we let go
         shell.controller.queue.add(Key(NS, "a"))
 
     await shell.run(script)
@@ -246,7 +250,7 @@ async def test_a_released_partition_drops_its_objects_and_keys() -> None:
 async def test_a_reconcile_may_end_before_its_partition_is_released() -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.take(a_state("RayCluster", a_cluster("a")), trace="")
     listener.synced(10)
     shell.seconds = 3.0
 
@@ -264,7 +268,7 @@ async def test_a_reconcile_may_end_before_its_partition_is_released() -> None:
 async def test_a_long_reconcile_is_cancelled() -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.take(a_state("RayCluster", a_cluster("a")), trace="")
     listener.synced(10)
     shell.seconds = 30.0
 
@@ -282,7 +286,7 @@ async def test_a_partition_may_come_back() -> None:
     for version in (1, 2):
         listener = shell.controller.informer.hold(1)
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster("a", version), trace="")
+        listener.take(a_state("RayCluster", a_cluster("a", version)), trace="")
         listener.synced(10)
         if version == 1:
             await shell.controller.release({1})
@@ -297,27 +301,27 @@ async def test_a_partition_may_come_back() -> None:
 async def test_an_object_that_moves_between_our_partitions_is_never_missing() -> None:
     shell = Shell()
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
-    first.changed("Pod", a_pod("a"), trace="")
+    first.take(a_state("Pod", a_pod("a")), trace="")
     first.synced(10)
     second.synced(10)
-    first.moved("Pod", NS, "a-pod", to=2)
+    first.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(2, Tree.SERVICE)), trace="")
     assert shell.names(Pod) == {"a-pod"}
     first.loading("its consumer broke")
     first.synced(20)
     assert shell.names(Pod) == {"a-pod"}
-    second.changed("Pod", a_pod("a"), trace="")
-    second.removed("Pod", NS, "a-pod", version=30, trace="")
+    second.take(a_state("Pod", a_pod("a")), trace="")
+    second.take(a_tombstone("Pod", a_pod("a", version=30)), trace="")
     assert shell.names(Pod) == set()
 
 
 async def test_an_object_that_moves_away_is_dropped_and_may_return_unchanged() -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    listener.changed("Pod", a_pod("a"), trace="")
+    listener.take(a_state("Pod", a_pod("a")), trace="")
     listener.synced(10)
-    listener.moved("Pod", NS, "a-pod", to=9)
+    listener.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(9, Tree.SERVICE)), trace="")
     assert shell.names(Pod) == set()
-    listener.changed("Pod", a_pod("a"), trace="")
+    listener.take(a_state("Pod", a_pod("a")), trace="")
     assert shell.names(Pod) == {"a-pod"}
 
 
@@ -326,20 +330,20 @@ async def test_a_deletion_delivered_before_the_move_counts() -> None:
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     first.synced(10)
     second.synced(10)
-    second.changed("Pod", a_pod("a"), trace="")
-    second.removed("Pod", NS, "a-pod", version=5, trace="")
-    first.changed("Pod", a_pod("a"), trace="")  # the consumer of its old partition is late
-    first.moved("Pod", NS, "a-pod", to=2)
+    second.take(a_state("Pod", a_pod("a")), trace="")
+    second.take(a_tombstone("Pod", a_pod("a", version=5)), trace="")
+    first.take(a_state("Pod", a_pod("a")), trace="")  # the consumer of its old partition is late
+    first.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(2, Tree.SERVICE)), trace="")
     assert shell.names(Pod) == set()
 
 
 async def test_what_a_reload_missed_comes_back_when_the_bus_shows_it() -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    listener.changed("Pod", a_pod("a", version=5), trace="")
+    listener.take(a_state("Pod", a_pod("a", version=5)), trace="")
     listener.loading("start")
     listener.synced(20)
-    listener.changed("Pod", a_pod("a", version=5), trace="")
+    listener.take(a_state("Pod", a_pod("a", version=5)), trace="")
     assert shell.names(Pod) == {"a-pod"}
 
 
@@ -350,11 +354,11 @@ async def test_a_child_seen_before_its_parent_waits_for_the_parents_partition() 
     second.loading("start")
 
     async def script() -> None:
-        first.changed("Pod", a_pod("a"), trace="")
+        first.take(a_state("Pod", a_pod("a")), trace="")
         await asyncio.sleep(1)
         shell.reconciles.clear()
-        second.changed("RayCluster", a_cluster("a"), trace="")
-        first.changed("Pod", a_pod("a", version=2), trace="")
+        second.take(a_state("RayCluster", a_cluster("a")), trace="")
+        first.take(a_state("Pod", a_pod("a", version=2)), trace="")
         await asyncio.sleep(1)
         assert shell.reconciles == []
         second.synced(10)
@@ -366,7 +370,7 @@ async def test_a_child_seen_before_its_parent_waits_for_the_parents_partition() 
 async def test_what_belongs_to_others_is_not_kept_for_long() -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.take(a_state("RayCluster", a_cluster("a")), trace="")
     listener.synced(10)
     for cluster in ("a", "somebody-elses"):
         shell.cache.put(msgspec.json.decode(a_pod(cluster, version=20), type=Pod))
@@ -383,7 +387,7 @@ async def test_a_refused_write_is_retried_later_and_not_logged_as_an_error(
 ) -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.take(a_state("RayCluster", a_cluster("a")), trace="")
     listener.synced(10)
     tries: list[float] = []
 
@@ -413,13 +417,13 @@ async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, sy
         listener.loading("start")
         if synced_first:
             listener.synced(10)
-        listener.quarantined("RayCluster", NS, "hostile", body=NAMELESS, why="it nests too deep")
-        listener.changed("RayCluster", a_cluster("victim"), trace="")
+        listener.take(a_quarantine("RayCluster", NAMELESS, "it nests too deep"), trace="")
+        listener.take(a_state("RayCluster", a_cluster("victim")), trace="")
         if not synced_first:
             listener.synced(10)
         await asyncio.sleep(1)
         assert shell.reconciles == ["victim"]
-        listener.changed("RayCluster", a_cluster("hostile", 11), trace="")
+        listener.take(a_state("RayCluster", a_cluster("hostile", 11)), trace="")
 
     await shell.run(script)
     assert shell.reconciles == ["victim", "hostile"]
@@ -431,11 +435,11 @@ async def test_a_stray_cancellation_of_the_report_keeps_no_key_in_work() -> None
     listener = shell.controller.informer.hold(1)
 
     async def script() -> None:
-        listener.changed("RayCluster", a_cluster("a"), trace="")
-        listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
+        listener.take(a_state("RayCluster", a_cluster("a")), trace="")
+        listener.take(a_quarantine("Pod", a_pod("a"), "it is too large"), trace="")
         listener.synced(10)
         await asyncio.sleep(5)
-        listener.changed("Pod", a_pod("a", version=7), trace="")
+        listener.take(a_state("Pod", a_pod("a", version=7)), trace="")
 
     await shell.run(script)
     assert shell.reconciles == ["a"]
@@ -447,9 +451,9 @@ async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
 
     async def script() -> None:
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster("a"), trace="")
+        listener.take(a_state("RayCluster", a_cluster("a")), trace="")
         listener.synced(10)
-        listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
+        listener.take(a_quarantine("Pod", a_pod("a"), "it is too large"), trace="")
 
     await shell.run(script)
     assert ("a", "Pod ns/a-pod is in quarantine: it is too large") in shell.reported
@@ -463,8 +467,8 @@ async def test_an_object_with_a_malformed_spec_waits_and_the_field_is_reported()
 
     async def script() -> None:
         listener.synced(10)
-        listener.changed("RayCluster", msgspec.json.encode(broken), trace="")
-        listener.changed("RayCluster", a_cluster("victim"), trace="")
+        listener.take(a_state("RayCluster", msgspec.json.encode(broken)), trace="")
+        listener.take(a_state("RayCluster", a_cluster("victim")), trace="")
 
     await shell.run(script)
     assert shell.reconciles == ["victim"]
@@ -478,18 +482,18 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
 
     async def script() -> None:
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster("a"), trace="")
-        listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
+        listener.take(a_state("RayCluster", a_cluster("a")), trace="")
+        listener.take(a_quarantine("Pod", a_pod("a"), "it is too large"), trace="")
         listener.synced(10)
         await asyncio.sleep(1)
         assert shell.reconciles == []
         if end == "removed":
-            listener.removed("Pod", NS, "a-pod", version=12, trace="")
+            listener.take(a_tombstone("Pod", a_pod("a", version=12)), trace="")
         elif end == "moved":
-            listener.moved("Pod", NS, "a-pod", to=None)
+            listener.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(NOT_READ, Tree.SERVICE)), trace="")
         else:
             listener.loading("again")
-            listener.changed("RayCluster", a_cluster("a"), trace="")
+            listener.take(a_state("RayCluster", a_cluster("a")), trace="")
             listener.synced(12)
 
     await shell.run(script)
@@ -504,8 +508,8 @@ async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition(
     async def script() -> None:
         listener.loading("start")
         listener.synced(10)
-        listener.changed("RayCluster", deep, trace="")
-        listener.changed("RayCluster", a_cluster("victim"), trace="")
+        listener.take(replace(a_state("RayCluster", a_cluster("hostile")), body=deep), trace="")
+        listener.take(a_state("RayCluster", a_cluster("victim")), trace="")
 
     await shell.run(script)
     assert shell.reconciles == ["victim"]
@@ -517,15 +521,15 @@ async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> Non
 
     async def script() -> None:
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster("a", 500), trace="")
-        listener.changed("Pod", a_pod("a", version=501), trace="")
-        listener.removed("RayCluster", NS, "b", version=600, trace="")
+        listener.take(a_state("RayCluster", a_cluster("a", 500)), trace="")
+        listener.take(a_state("Pod", a_pod("a", version=501)), trace="")
+        listener.take(a_tombstone("RayCluster", a_cluster("b", 600)), trace="")
         listener.synced(600)
 
         listener.rewound()
         listener.loading("restored")
-        listener.changed("RayCluster", a_cluster("a", 90), trace="")
-        listener.changed("RayCluster", a_cluster("b", 91), trace="")
+        listener.take(a_state("RayCluster", a_cluster("a", 90)), trace="")
+        listener.take(a_state("RayCluster", a_cluster("b", 91)), trace="")
         listener.synced(95)
 
     await shell.run(script)
@@ -543,14 +547,14 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
 
     async def script() -> None:
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster("a"), trace="")
-        listener.changed("Pod", msgspec.json.encode(poorer), trace="")
+        listener.take(a_state("RayCluster", a_cluster("a")), trace="")
+        listener.take(a_state("Pod", msgspec.json.encode(poorer)), trace="")
         listener.synced(10)
         await asyncio.sleep(1)
 
         listener.loading("the watcher began another epoch")
-        listener.changed("RayCluster", a_cluster("a"), trace="")
-        listener.changed("Pod", msgspec.json.encode(poorer | {"spec": {"nodeName": "n"}}), trace="")
+        listener.take(a_state("RayCluster", a_cluster("a")), trace="")
+        listener.take(a_state("Pod", msgspec.json.encode(poorer | {"spec": {"nodeName": "n"}})), trace="")
         listener.synced(10)
 
     await shell.run(script)
@@ -563,7 +567,7 @@ async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
         listener.loading("start")
-        listener.changed("RayCluster", a_cluster(name), trace="")
+        listener.take(a_state("RayCluster", a_cluster(name)), trace="")
     guarded: list[tuple[float, str]] = []
 
     async def guard(key: Key, now: datetime) -> datetime | None:

@@ -1,9 +1,9 @@
 """What a replica reads of the state stream: the port between the bus and a service's controller. Pure.
 
-A feed calls its listener in this order: `loading`, then `changed`, `quarantined`, `removed` and `moved` for the last state of every
-object in the partition, then `synced`, then the same as things happen. On a gap, a server restart, a lost
-stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
-incomplete, and an object that is missing may well exist. An empty stream has no marker, so no reader decides on it.
+A feed calls its listener in this order: `loading`, then `take` with the last message about every object in the partition, then
+`synced`, then `take` as things happen. On a gap, a server restart, a lost stream or an unknown epoch it calls `loading` again.
+Between `loading` and `synced` nothing may be decided: the state is incomplete, and an object that is missing may well exist. An
+empty stream has no marker, so no reader decides on it.
 
 An epoch is the watcher's installation and a random part: `<uid of the cluster>/<namespace>/<random>`. Two installations on
 one stream would take each other's objects for their own, so the watcher of the second refuses to write, and readers refuse to
@@ -12,7 +12,11 @@ decide. An installation that could not be learnt is empty, and so is that of an 
 
 from typing import Final, Protocol
 
+from common.bus.messages import ObjectMessage
+
 FOREIGN: Final = "the state stream is that of another raybus"
+NOT_READ: Final = -1
+"""Stands for the partition of an object that moved to a tree of a kind that the reader does not read, in whichever partition."""
 
 
 def new_epoch(installation: str, random: str) -> str:
@@ -40,22 +44,11 @@ class Listener(Protocol):
     def rewound(self) -> None:
         """Forget all, whatever its version: versions began again at a lower one. A reload follows."""
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' name, such as `RayCluster`.
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
+        """Take the last message about an object; `trace` is the traceparent of its change, empty when the message has none.
 
-        `trace` is the traceparent of the change, empty when the message has none.
-        """
-
-    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
-        """Record that an object exists without a published state; `body` is JSON with as much of its metadata as is known."""
-
-    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
-        """Record that an object was gone at a resourceVersion."""
-
-    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
-        """Record that an object moved to a partition that this feed does not follow.
-
-        None stands for a tree of a kind that the reader does not read, in whichever partition.
+        A move within the partition is not delivered, since the new subject delivers the state. In one to a tree that the reader does not
+        read the partition is `NOT_READ`.
         """
 
     def synced(self, version: int) -> None:

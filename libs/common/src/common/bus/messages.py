@@ -100,7 +100,8 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     """The form in which the watcher publishes each kind (`common.bus.forms`); empty: it is of a build that did not number them."""
 
 
-Message = State | Gone | Quarantined | Synced
+ObjectMessage = State | Gone | Quarantined
+Message = ObjectMessage | Synced
 
 
 class Withheld(msgspec.Struct, frozen=True):
@@ -167,7 +168,7 @@ def kind_of(headers: Mapping[str, str]) -> str:
     return headers.get(QUARANTINED_KIND, "") if kind == QUARANTINED else kind
 
 
-def traceparent_of(message: State | Gone | Quarantined) -> str:
+def traceparent_of(message: ObjectMessage) -> str:
     """Return the trace context of the change that a message publishes."""
     if isinstance(message, Gone):
         return trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version)

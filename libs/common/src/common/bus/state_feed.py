@@ -13,13 +13,13 @@ from secrets import token_hex
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from common import errors
-from common.api.meta import version_number
 from common.bus import feed, forms, messages, subjects
 from common.bus.consumer import Broken, Source, consume
-from common.bus.feed import Listener
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
+from common.bus.feed import NOT_READ, Listener
+from common.bus.messages import Gone, Message, Synced
 from common.bus.nats import Bus, Stored
 from common.bus.subjects import PARTITIONS, Place, Tree
 from common.observability import metrics, tasks, tracing
@@ -176,21 +176,14 @@ class _Load:
         self._unreadable.pop(stored.subject, None)
         trace = stored.headers.get(messages.TRACE, "")
         match message:
-            case State():
-                self._listener.changed(message.kind, message.body, trace=trace)
-            case Quarantined():
-                place = (message.namespace, message.name)
-                self._listener.quarantined(message.kind, *place, body=message.body, why=message.why)
-            case Gone(moved_to=Place() as to):
-                is_read = self._state.tree in {None, to.tree}
-                if not is_read or to.partition != self._partition:  # else its new subject delivers its state
-                    to_partition = to.partition if is_read else None
-                    self._listener.moved(message.kind, message.namespace, message.name, to=to_partition)
-            case Gone():
-                version = version_number(message.version)
-                self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 self._marked(stored.subject, message)
+            case Gone(moved_to=Place(tree=tree)) if self._state.tree not in {None, tree}:
+                self._listener.take(replace(message, moved_to=Place(NOT_READ, tree)), trace=trace)
+            case Gone(moved_to=Place(partition=self._partition)):
+                pass  # its new subject delivers its state
+            case _:
+                self._listener.take(message, trace=trace)
         if self.is_synced:  # the messages of a load are no changes
             tracing.child("receive", trace, received_at)
         else:

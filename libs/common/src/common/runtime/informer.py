@@ -6,15 +6,17 @@ makes up for all earlier messages. Partitions come and go one by one and are ind
 """
 
 import asyncio
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from common.api import go_json
-from common.api.meta import Envelope, ObjectMeta
+from common.api.meta import Envelope, ObjectMeta, version_number
 from common.bus.feed import Listener
+from common.bus.messages import Gone, ObjectMessage, Quarantined, State
 from common.observability import metrics
 from common.observability.tracing import ReconcileTraces
 from common.runtime import cache as caches
@@ -153,7 +155,8 @@ class _Partition:
         self.is_synced = False
         self._loaded = set()
         informer = self._informer
-        self._enqueue(informer.quarantine.release({self._number}))
+        for key in informer.quarantine.release({self._number}):
+            self.defer(key)
         if informer.was_synced or len(informer.followed) == 1:
             log.info("state is loading", why=why, partitions=informer.loading)
         informer.was_synced = False
@@ -163,77 +166,23 @@ class _Partition:
         if self.is_held:
             self._informer.cache.rewind(self._informer.objects_of({self._number}))
 
-    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        """Put an object into the cache and enqueue the keys that it concerns."""
-        view, informer = self._view(kind), self._informer
-        if view is None:
+    def take(self, message: ObjectMessage, *, trace: str) -> None:
+        """Write a message into the cache, and enqueue the keys that it concerns: at once, or after the running load."""
+        view, new = self._informer.watched.kinds.get(message.kind), None
+        if view is None or not self.is_held:
             return
-        try:
-            obj = msgspec.json.decode(body, type=view)
-            list(informer.watched.keys_of(obj))
-            misfit = go_json.misfit(obj)
-            why = f"{misfit}; the CRDs of this version admit no such value" if misfit is not None else ""
-        except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
-            obj, why = None, f"it does not decode: {problem!r}"
-        if obj is None or why:
-            metrics.UNDECODABLE.labels(informer.name, kind).inc()
-            self.quarantined(kind, "", "", body=body, why=why)
-            return
-        place, own, cache = caches.key_of(obj), Key(obj.metadata.namespace, obj.metadata.name), informer.cache
-        keys, is_new = informer.quarantine.pop(place), cache.get(*place) is None
-        if has_changed := cache.put(obj, partition=self._number, is_reload=not self.is_synced):
-            keys = [*self._keys_of(obj, trace), *keys]
-        elif view is informer.watched.root and cache.partition_of(*place) == self._number:
-            informer.partition_of[own] = self._number
-        self._enqueue(keys, new=own if is_new and has_changed else None)
-        if self._loaded is not None:
-            self._loaded.add(place)
-
-    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
-        """Make the keys of an object with an unknown state wait; the cache keeps its last state."""
-        view, informer = self._view(kind), self._informer
-        if view is None:
-            return
-        try:
-            about = msgspec.json.decode(body, type=Envelope)
-        except Exception:  # noqa: BLE001  (see above)
-            about = Envelope(ObjectMeta(namespace=namespace, name=name))
-        meta = about.metadata
-        place, text = (view, meta.namespace, meta.name), f"{kind} {meta.namespace}/{meta.name}"
-        log.warning("an object is in quarantine", object=text, why=why)
-        if view is informer.watched.root:
-            keys = frozenset({Key(meta.namespace, meta.name)})
-        else:
-            keys = frozenset(informer.watched.keys_of(informer.cache.get(*place) or about))
-        why = f"{text} is in quarantine: {why}"
-        informer.quarantine.put(place, Held(self._number, keys, meta, why))
+        match message:
+            case State():
+                keys, new = self._put(view, message, trace)
+            case Quarantined():
+                keys = self._quarantine(view, message, message.why)
+            case Gone():
+                keys = self._remove(view, message, trace)
         for key in keys:
-            informer.partition_of.setdefault(key, self._number)
-        self._enqueue(keys)
-        if self._loaded is not None:
-            self._loaded.add(place)
-
-    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
-        """Take an object out of the cache and enqueue the keys that it concerned."""
-        view, informer = self._view(kind), self._informer
-        if view is None:
-            return
-        place = (view, namespace, name)
-        self._enqueue(informer.quarantine.pop(place, partition=self._number))
-        if (gone := informer.cache.remove(*place, version=version, partition=self._number)) is not None:
-            self._enqueue(self._keys_of(gone, trace))
-
-    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
-        """Handle a move to another partition (None: one that is not followed); the old state counts until that partition sends one."""
-        view, informer, cache = self._view(kind), self._informer, self._informer.cache
-        if view is None:
-            return
-        place, followed = (view, namespace, name), to if to in informer.followed else None
-        self._enqueue(informer.quarantine.pop(place, partition=self._number))
-        if (gone := cache.move(*place, origin=self._number, to=followed)) is not None:
-            self._enqueue(self._keys_of(gone, ""))
-        elif to is not None and view is informer.watched.root and cache.partition_of(*place) == to:
-            informer.partition_of[Key(namespace, name)] = to
+            if self.is_synced:
+                self._informer.queue.add(key, is_new=key == new)
+            else:
+                self.defer(key)
 
     def synced(self, version: int) -> None:
         """Drop what a load did not bring, and enqueue each key that it concerns once; after the first load all of the partition."""
@@ -242,30 +191,82 @@ class _Partition:
         loaded, self._loaded, self.is_synced, self.silent_since = self._loaded or set[caches.Key](), None, True, None
         informer = self._informer
         gone = informer.cache.keep_only(loaded, informer.objects_of({self._number}), listed_at=version)
-        self._enqueue(self._due or ())
+        for key in self._due or ():
+            informer.queue.add(key)
         for each in (*gone, *(informer.cache.objects_of(self._number) if self._due is None else ())):
-            self._enqueue(self._keys_of(each, ""))
+            for key in self._keys_of(each, ""):
+                informer.queue.add(key)
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
             objects, partitions = len(informer.cache), len(informer.followed)
             log.info("state is synced", objects=objects, partitions=partitions, version=version)
-
-    def _view(self, kind: str) -> type[Object] | None:
-        """Return the view of a kind; None for one that is not read."""
-        return self._informer.watched.kinds.get(kind) if self.is_held else None
 
     def defer(self, key: Key) -> None:
         """Enqueue a key when the running load is complete."""
         if not self.is_synced and self._due is not None:
             self._due[key] = None
 
-    def _enqueue(self, keys: Iterable[Key], *, new: Key | None = None) -> None:
-        """Have keys reconciled, at once or after the running load; `new` is that of an object that has just been created."""
+    def _put(self, view: type[Object], state: State, trace: str) -> tuple[Iterable[Key], Key | None]:
+        """Put an object into the cache; return the keys that it concerns, and its own if it has just been created."""
+        informer, cache = self._informer, self._informer.cache
+        try:
+            obj = msgspec.json.decode(state.body, type=view)
+            list(informer.watched.keys_of(obj))
+            misfit = go_json.misfit(obj)
+            why = f"{misfit}; the CRDs of this version admit no such value" if misfit is not None else ""
+        except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
+            obj, why = None, f"it does not decode: {problem!r}"
+        if obj is None or why:
+            metrics.UNDECODABLE.labels(informer.name, state.kind).inc()
+            return self._quarantine(view, replace(state, namespace="", name=""), why), None
+        place, own = caches.key_of(obj), Key(obj.metadata.namespace, obj.metadata.name)
+        keys, is_new = informer.quarantine.pop(place), cache.get(*place) is None
+        if self._loaded is not None:
+            self._loaded.add(place)
+        if cache.put(obj, partition=self._number, is_reload=not self.is_synced):
+            return [*self._keys_of(obj, trace), *keys], own if is_new else None
+        if view is informer.watched.root and cache.partition_of(*place) == self._number:
+            informer.partition_of[own] = self._number
+        return keys, None
+
+    def _quarantine(self, view: type[Object], message: State | Quarantined, why: str) -> frozenset[Key]:
+        """Put an object with an unknown state in quarantine, and return the keys that wait for it; the cache keeps its last state."""
+        informer = self._informer
+        try:
+            about = msgspec.json.decode(message.body, type=Envelope)
+        except Exception:  # noqa: BLE001  (see above)
+            about = Envelope(ObjectMeta(namespace=message.namespace, name=message.name))
+        meta = about.metadata
+        place, text = (view, meta.namespace, meta.name), f"{message.kind} {meta.namespace}/{meta.name}"
+        log.warning("an object is in quarantine", object=text, why=why)
+        if view is informer.watched.root:
+            keys = frozenset({Key(meta.namespace, meta.name)})
+        else:
+            keys = frozenset(informer.watched.keys_of(informer.cache.get(*place) or about))
+        informer.quarantine.put(place, Held(self._number, keys, meta, f"{text} is in quarantine: {why}"))
         for key in keys:
-            if self.is_synced:
-                self._informer.queue.add(key, is_new=key == new)
-            else:
-                self.defer(key)
+            informer.partition_of.setdefault(key, self._number)
+        if self._loaded is not None:
+            self._loaded.add(place)
+        return keys
+
+    def _remove(self, view: type[Object], gone: Gone, trace: str) -> Iterator[Key]:
+        """Take an object out of the cache, and yield the keys that it concerned.
+
+        If it moved to a partition that is followed, the old state counts until that partition delivers one.
+        """
+        informer, cache, to = self._informer, self._informer.cache, gone.moved_to
+        place = (view, gone.namespace, gone.name)
+        yield from informer.quarantine.pop(place, partition=self._number)
+        if to is None:
+            obj = cache.remove(*place, version=version_number(gone.version), partition=self._number)
+        else:
+            followed, trace = to.partition if to.partition in informer.followed else None, ""
+            obj = cache.move(*place, origin=self._number, to=followed)
+        if obj is not None:
+            yield from self._keys_of(obj, trace)
+        elif to is not None and view is informer.watched.root and cache.partition_of(*place) == to.partition:
+            informer.partition_of[Key(gone.namespace, gone.name)] = to.partition
 
     def _keys_of(self, obj: Object, trace: str) -> list[Key]:
         """Return the keys that an object's change concerns, and remember that they belong to this partition."""

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from common.bus import messages, streams, subjects
 from common.bus.feed import NOT_READ, Feed
-from common.bus.messages import Gone, Message, State, Synced
+from common.bus.messages import Gone, Message, Quarantined, State, Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.bus.subjects import Place, Tree
@@ -187,6 +187,15 @@ async def test_a_tombstone_removes(setup: Setup) -> None:
     await setup.stream.store(under(3), gone(version=21))
 
     await eventually(lambda: setup.recorder.removals == [(("Pod", "ns", "one"), 21)], what="the removal")
+
+
+async def test_an_object_in_quarantine_is_delivered_with_the_reason(setup: Setup) -> None:
+    withheld = Quarantined(kind="Pod", namespace="ns", name="one", uid="u", version="10", body=b"{}", why="too large")
+    await setup.stream.store(under(3), withheld)
+    await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
+
+    await synced(setup.recorder)
+    assert setup.recorder.quarantine == {("Pod", "ns", "one"): "too large"}
 
 
 async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> None:

@@ -261,7 +261,7 @@ class _Partition:
         if to is None:
             obj = cache.remove(*place, version=version_number(gone.version), partition=self._number)
         else:
-            followed, trace = to.partition if to.partition in informer.followed else None, ""
+            followed, trace = to.partition if to.partition in informer.followed else None, ""  # a move is no change
             obj = cache.move(*place, origin=self._number, to=followed)
         if obj is not None:
             yield from self._keys_of(obj, trace)

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.bus.feed import NOT_READ, Listener
-from common.bus.messages import Gone
+from common.bus.messages import Gone, Quarantined, State
 from common.bus.subjects import Place, Tree
 from common.observability import tracing
 from common.observability.metrics import ReconcileMeter
@@ -139,10 +139,16 @@ async def test_an_object_in_quarantine_stays_in_the_cache_after_a_reload() -> No
     assert at.version(Pod, "pod") == 1
 
 
-async def test_an_object_in_quarantine_without_readable_metadata_has_the_name_of_its_message() -> None:
+@pytest.mark.parametrize(
+    "message", [a_quarantine("RayCluster", a_cluster(), "too large"), a_state("RayCluster", a_cluster())]
+)
+async def test_an_object_without_readable_metadata_has_the_name_of_its_message(message: Quarantined | State) -> None:
     at = Followed()
-    at.first.take(replace(a_quarantine("RayCluster", a_cluster(), "too large"), body=b"{}"), trace="")
-    assert at.added() == ["a"]
+    at.take(at.first, "RayCluster", a_cluster())
+    at.first.take(replace(message, body=b'{"metadata":7}'), trace="")
+    assert (at.added(), at.informer.may_reconcile(A)) == (["a"], False)
+    at.first.take(a_tombstone("RayCluster", a_cluster(version=2)), trace="")
+    assert (at.added(), at.informer.may_reconcile(A)) == (["a", "a"], True)
 
 
 async def test_quarantine_decides_the_partition_of_a_key_without_one() -> None:

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from common.api import go_json
 from common.api.meta import Envelope, ObjectMeta, version_number
@@ -218,7 +217,7 @@ class _Partition:
             obj, why = None, f"it does not decode: {problem!r}"
         if obj is None or why:
             metrics.UNDECODABLE.labels(informer.name, state.kind).inc()
-            return self._quarantine(view, replace(state, namespace="", name=""), why), None
+            return self._quarantine(view, state, why), None
         place, own = caches.key_of(obj), Key(obj.metadata.namespace, obj.metadata.name)
         keys, is_new = informer.quarantine.pop(place), cache.get(*place) is None
         if self._loaded is not None:

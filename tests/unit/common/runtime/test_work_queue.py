@@ -341,7 +341,7 @@ async def test_idle_workers_wait_on_while_one_takes_a_key(waits: list[asyncio.Se
             each.cancel()
 
 
-async def test_keys_that_came_while_all_workers_were_busy_wake_nobody_later(waits: list[asyncio.Semaphore]) -> None:
+async def test_keys_that_came_while_all_workers_were_busy_release_nobody_later(waits: list[asyncio.Semaphore]) -> None:
     queue = a_queue(group_of=lambda key: key)
     for number in range(1000):
         queue.add(f"{number}")
@@ -350,6 +350,6 @@ async def test_keys_that_came_while_all_workers_were_busy_wake_nobody_later(wait
     async with asyncio.TaskGroup() as group:
         idle = [group.create_task(take()) for take in (queue.take, queue.take_of_idle_group)]
         await asyncio.sleep(0.1)
-        assert len(waits) <= 2 * len(idle), "each finds once that what it was woken for is taken"
+        assert len(waits) <= 2 * len(idle), "each finds once that the key it was released for is taken"
         for each in idle:
             each.cancel()

@@ -60,7 +60,7 @@ class WorkQueue(Generic[K]):
         """What workers take keys by."""
         self._meter = meter
         self._idle, self._idle_of_steady, self._idle_of_idle_groups = (asyncio.Semaphore(0) for _ in range(3))
-        """Workers without a key, by what they take; each key releases one of them: to wake all costs more than most reconciles."""
+        """Workers without a key, by what they take; each key releases one of them: to release all costs more than most reconciles."""
         self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
         self._lanes: dict[K, _FairLane[K]] = {}
@@ -110,7 +110,7 @@ class WorkQueue(Generic[K]):
     # --- what is asked for -------------------------------------------------------------------------------------------
 
     def add(self, key: K, *, is_new: bool = False, is_due: bool = False, since: float | None = None) -> None:
-        """Enqueue a key as soon as possible, and wake one worker of each kind that may take it.
+        """Enqueue a key as soon as possible, and release one worker of each kind that may take it.
 
         `is_new` when its object has just been created, `is_due` when its timer has ended, `since` when it was enqueued while in work.
         """

@@ -78,13 +78,6 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     )
 
 
-def _status(observed: Observed, status: RayServiceStatus, *, now: datetime) -> list[Action]:
-    """Return the write of a status, unless the RayService has it."""
-    if not compute.differs(observed.service.status, status):
-        return []
-    return [UpdateServiceStatus(status=compute.stamped(status, now=now), events=events.STATUS_REFUSED)]
-
-
 def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Delete all clusters, and let the RayService go once they are gone."""
     meta = observed.service.metadata
@@ -107,9 +100,12 @@ def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     if observed.violation is None:
         return None
     code, text = observed.violation.code, observed.violation.message
-    written = _status(observed, compute.invalid(observed, text, now=now), now=now)
+    status = compute.invalid(observed, text, now=now)
+    if status is observed.service.status:
+        return Plan(note=text)
+    write = UpdateServiceStatus(status=status, events=events.STATUS_REFUSED)
     event = warning(code, "Validate", f"{observed.service.metadata.namespaced_name}: {text}")
-    return Plan(actions=(*written, EmitEvent(event=event)) if written else (), note=text)
+    return Plan(actions=(write, EmitEvent(event=event)), note=text)
 
 
 def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
@@ -130,7 +126,9 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
         for meta in (each.metadata for each in observed.services if each.metadata.deletion_timestamp is None):
             report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
-    actions += _status(observed, suspend.status(observed, state, now=now), now=now)
+    status = suspend.status(observed, state, now=now)
+    if status is not observed.service.status:
+        actions.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
     requeue_at = now + STARTING if state is State.SUSPENDING else now
     return Plan(actions=tuple(actions), requeue_at=requeue_at, note=state)
 
@@ -152,7 +150,9 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     found = Assessment(observed=observed, now=now, control=control, decision=decision, names=names, problem=problem)
     status = compute.compute(found)
     has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
-    created = [] if has_timed_out else _creation(observed, names)
+    created, written = [] if has_timed_out else _creation(observed, names), list[Action]()
+    if status is not observed.service.status:
+        written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
     actions = (
         *_policy_report(observed, now=now),
         *(_growth(found) or _policy_edit(found)),
@@ -164,7 +164,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *upgrade_events.steps(observed, now=now),
         *upgrade_events.present_verdicts(observed),
         *upgrade_events.ended(observed, status, now=now),
-        *_status(observed, status, now=now),
+        *written,
         *upgrade_events.after(observed, status, now=now),
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),

@@ -54,9 +54,9 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
 def after(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield what the status shows from this write on."""
     old = observed.service.status
-    if compute.differs(old, status):
+    if status is not old:
         known = {each.id for each in of_status(observed, observed.names, old, now=now)}
-        new = of_status(observed, Names.of(status), compute.stamped(status, now=now), now=now)
+        new = of_status(observed, Names.of(status), status, now=now)
         yield from (each for each in new if each.id not in known)
 
 

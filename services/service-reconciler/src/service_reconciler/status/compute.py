@@ -23,19 +23,19 @@ from service_reconciler.status.conditions import Assessment
 
 
 def compute(found: Assessment) -> RayServiceStatus:
-    """Return the status that holds once the plan is executed."""
+    """Return the status that holds once the plan is executed: the stored one itself where nothing in it changes."""
     observed = found.observed
     updated = of_service.computed(found)
     names = Names() if of_service.is_timed_out(updated) else found.names
-    return RayServiceStatus(
+    new = RayServiceStatus(
         conditions=updated,
-        last_update_time=observed.service.status.last_update_time,
         service_status="Running" if conditions.is_true(updated, ConditionType.READY) else "",
         active_service_status=mirrored(observed, _cluster(observed, names.active), names),
         pending_service_status=mirrored(observed, _cluster(observed, names.pending), names),
         num_serve_endpoints=observed.endpoints,
         observed_generation=observed.service.metadata.generation,
     )
+    return stored_or_new(observed.service.status, new, now=found.now)
 
 
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
@@ -43,12 +43,17 @@ def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus
     old = observed.service.status
     update = ConditionUpdate(type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text)
     changed = conditions.updated(old.conditions, update, generation=old.observed_generation, now=now)
-    return msgspec.structs.replace(old, conditions=changed)
+    return stored_or_new(old, msgspec.structs.replace(old, conditions=changed), now=now)
 
 
-def differs(old: RayServiceStatus, new: RayServiceStatus) -> bool:
-    """Return whether a status is written; the time of writing and what is new in copies of cluster statuses wait for the next write."""
-    return _essence(old) != _essence(new) or not _copied(old) <= _copied(new)
+def stored_or_new(old: RayServiceStatus, new: RayServiceStatus, *, now: datetime) -> RayServiceStatus:
+    """Return `old` itself where `new` contains the same, else `new` with the time of its writing.
+
+    That time and what is new in copies of cluster statuses wait for the next write.
+    """
+    if _essence(old) == _essence(new) and _copied(old) <= _copied(new):
+        return old
+    return msgspec.structs.replace(new, last_update_time=whole_seconds(now))
 
 
 def _essence(status: RayServiceStatus) -> RayServiceStatus:
@@ -66,11 +71,6 @@ def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
     return {
         (each.ray_cluster_name, kept.type, kept.status) for each in held for kept in each.ray_cluster_status.conditions
     }
-
-
-def stamped(status: RayServiceStatus, *, now: datetime) -> RayServiceStatus:
-    """Return the status with the time of its writing."""
-    return msgspec.structs.replace(status, last_update_time=whole_seconds(now))
 
 
 def mirrored(observed: Observed, cluster: ClusterServiceStatus, wanted: Names) -> ClusterServiceStatus:

@@ -14,6 +14,7 @@ from common.api.ray_service import RayServiceStatus
 from common.conditions import ConditionUpdate
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason
+from service_reconciler.status import compute
 from service_reconciler.status.conditions import CONTROLS, INITIALIZING_AGAIN
 
 
@@ -54,7 +55,6 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
                 *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
             ]
             held = conditions.without(held, *CONTROLS)
-            old = RayServiceStatus(last_update_time=old.last_update_time)
         case State.COMPLETE:
             reason, text = Reason.SUSPEND_COMPLETE, "All owned resources have been deleted."
             updates = [
@@ -75,7 +75,9 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
             text = "Waiting for all Kubernetes resources owned by this RayService to be deleted."
             updates = [ConditionUpdate(kind.SUSPENDING, "True", Reason.SUSPEND_IN_PROGRESS, text)]
     held = conditions.updated(held, *updates, generation=generation, now=now)
-    return msgspec.structs.replace(old, conditions=held, observed_generation=generation)
+    base = RayServiceStatus() if state is State.REQUESTED else old
+    new = msgspec.structs.replace(base, conditions=held, observed_generation=generation)
+    return compute.stored_or_new(old, new, now=now)
 
 
 def _down(reason: Reason, text: str) -> list[ConditionUpdate]:

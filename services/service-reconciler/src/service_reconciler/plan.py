@@ -150,9 +150,11 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     found = Assessment(observed=observed, now=now, control=control, decision=decision, names=names, problem=problem)
     status = compute.compute(found)
     has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
-    created, written = [] if has_timed_out else _creation(observed, names), list[Action]()
+    created = [] if has_timed_out else _creation(observed, names)
+    written: list[Action] = []
     if status is not observed.service.status:
         written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
+        written += upgrade_events.of_status(observed, Names.of(status), status, now=now)
     actions = (
         *_policy_report(observed, now=now),
         *(_growth(found) or _policy_edit(found)),
@@ -165,7 +167,6 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *upgrade_events.present_verdicts(observed),
         *upgrade_events.ended(observed, status, now=now),
         *written,
-        *upgrade_events.after(observed, status, now=now),
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),

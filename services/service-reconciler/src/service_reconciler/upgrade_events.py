@@ -2,8 +2,9 @@
 
 Events are published in this order. A step of traffic-manager comes before the status shows it, for it waits with the next one
 until then (`steps`). The state in the status comes once it is written, and again by each new process as long as it holds
-(`of_status`); what the status is about to forget comes before. What ends with an object comes before its deletion. So no record of
-published events is needed, and a crash at any moment costs at most a repetition.
+(`of_status`); what the status is about to forget comes before. What ends with an object comes before its deletion. What holds before and
+after a write is twice in a plan, and published once. So no record of published events is needed, and a crash at any moment costs at most a
+repetition.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,15 +50,6 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
         data = events.Aborted(upgrade=_upgrade(observed, held), reason=abort.reason, message=abort.message, over=False)
         yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
     yield _rolled_back(observed, held, status, at=now)
-
-
-def after(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Yield what the status shows from this write on."""
-    old = observed.service.status
-    if status is not old:
-        known = {each.id for each in of_status(observed, observed.names, old, now=now)}
-        new = of_status(observed, Names.of(status), status, now=now)
-        yield from (each for each in new if each.id not in known)
 
 
 def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:

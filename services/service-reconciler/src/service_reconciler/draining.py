@@ -56,7 +56,7 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     deleted: list[RayCluster] = []
     later: list[datetime] = []
     draining_of = {each.cluster.metadata.uid: each for each in observed.draining}
-    for cluster in (each for each in observed.unneeded if each.metadata.deletion_timestamp is None):
+    for cluster in observed.unneeded:
         sender = observed.requests_from(cluster.metadata.name)
         until = now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
         if until is not None:

@@ -79,8 +79,7 @@ class Observer:
         if service is None:
             return None
         observed = await self._begun(service)
-        deadlines = (dangling.due_at(each) for each in observed.unneeded if each.metadata.deletion_timestamp is None)
-        if any(due is not None and due <= now for due in deadlines):
+        if any(due is not None and due <= now for due in map(dangling.due_at, observed.unneeded)):
             service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             if service is None:
                 return None
@@ -239,7 +238,7 @@ class Observer:
         route = self._cache.get(HttpRoute, namespace, weighted_route.name_of(observed.service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
         found: list[DrainingCluster] = []
-        for cluster in (each for each in observed.unneeded if each.metadata.deletion_timestamp is None):
+        for cluster in observed.unneeded:
             pods = self._cache.list(Pod, namespace, {labels.CLUSTER: cluster.metadata.name})
             if at_work := tuple(pod for pod in pods if is_weighted or drains(pod)):
                 found.append(await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now))

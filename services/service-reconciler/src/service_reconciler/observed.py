@@ -178,10 +178,15 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return "" if self.is_incremental else services.selected(self.serve_service)
 
     @cached_property
+    def undeleted(self) -> tuple[RayCluster, ...]:
+        """Return the clusters that nobody has deleted."""
+        return tuple(each for each in self.clusters if each.metadata.deletion_timestamp is None)
+
+    @cached_property
     def unneeded(self) -> tuple[RayCluster, ...]:
-        """Return the clusters that are neither active nor pending."""
+        """Return those of them that are neither active nor pending."""
         needed = {self.names.active, self.names.pending}
-        return tuple(each for each in self.clusters if each.metadata.name not in needed)
+        return tuple(each for each in self.undeleted if each.metadata.name not in needed)
 
     @cached_property
     def baking(self) -> tuple[RayCluster, timedelta] | None:
@@ -193,8 +198,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
             return None
         marks = {labels.DELETE_AFTER, labels.DRAINING_SINCE}
         replaced = (each for each in self.unneeded if each.metadata.name == old)
-        whole = (each for each in replaced if not marks & each.metadata.annotations.keys())
-        return next(((each, policy.bake) for each in whole if each.metadata.deletion_timestamp is None), None)
+        return next(((each, policy.bake) for each in replaced if not marks & each.metadata.annotations.keys()), None)
 
     @property
     def following(self) -> RayCluster | None:

@@ -84,8 +84,7 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
     if observed.clusters:
-        alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
-        gone = (*upgrade_events.deleted(observed, now=now), *(draining.deletion(each) for each in alive))
+        gone = (*upgrade_events.deleted(observed, now=now), *map(draining.deletion, observed.undeleted))
         return Plan(actions=gone, requeue_at=now + STARTING, note="its clusters are going")
     is_held = any(traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes)
     if is_held and meta.deletion_timestamp is not None and now - meta.deletion_timestamp < RELEASE:
@@ -120,9 +119,8 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
         why = "The RayService is suspended; all its clusters are deleted."
         actions += upgrade_events.cut_short(observed, "ServiceSuspended", why, now=now)
     elif state is State.SUSPENDING:
-        alive = [each for each in observed.clusters if each.metadata.deletion_timestamp is None]
         actions += upgrade_events.swept(observed, now=now)
-        actions += [draining.deletion(each, events.CLUSTER_SUSPENDED) for each in alive]
+        actions += [draining.deletion(each, events.CLUSTER_SUSPENDED) for each in observed.undeleted]
         for meta in (each.metadata for each in observed.services if each.metadata.deletion_timestamp is None):
             report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))

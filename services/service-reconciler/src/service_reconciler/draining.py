@@ -31,7 +31,7 @@ from common.runtime.actions import (
     warning,
 )
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.receipt import Receipt
+from common.upgrade.receipt import Receipt, receipt_of
 from service_reconciler import decided, events, upgrade_events
 from service_reconciler.actions import change_metadata
 from service_reconciler.observed import DrainingCluster, Observed, drains
@@ -75,8 +75,9 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
             later.append(again)
             continue
         deleted.append(cluster)
-        found = receipts.finished(cluster, draining.ongoing if draining is not None else None, now=now)
-        received += _received(observed, found) if found is not None and not receipts.is_written(observed, found) else []
+        ongoing = None if draining is None else draining.ongoing
+        found = receipts.finished(observed.service, cluster, ongoing, now=now)
+        received += [] if found is None else _received(observed, found)
         ended += [EmitEvent(event=_ended(draining))] if draining is not None else []
     over = _upgrade_over(observed, {each.metadata.name for each in deleted}, now=now)
     actions = (*kept, *marked, *marks, *received, *map(deletion, deleted), *ended, *over)
@@ -162,13 +163,13 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
-    """Publish the end of an upgrade, and write its receipt on the RayService unless that has a later one.
+    """Publish the end of an upgrade, and write its receipt on the RayService unless that has it, or a later one.
 
     There may be two unneeded clusters at once. While they cannot be deleted, their receipts would replace each other without end.
     """
     published: list[Action] = [*upgrade_events.completed(observed, receipt)]
-    held = receipts.written(observed)
-    if held is not None and (held.started, held.new) > (receipt.started, receipt.new):
+    held = receipt_of(observed.service)
+    if held == receipt or (held is not None and (held.started, held.new) > (receipt.started, receipt.new)):
         return published
     failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "
     report = ActionEvents(
@@ -187,11 +188,7 @@ def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> li
     if active is None or not old or (is_there and old not in deleted):
         return []
     over = annotated(active, "active", {labels.UPGRADE_FROM: None})
-    if is_there:
-        return [over]
-    found = receipts.lost(observed, active, old, now=now)
-    is_written = receipts.is_written(observed, found)
-    return [*(upgrade_events.completed(observed, found) if is_written else _received(observed, found)), over]
+    return [over] if is_there else [*_received(observed, receipts.lost(observed, active, old, now=now)), over]
 
 
 def annotated(

@@ -17,7 +17,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from common import annotation_record, conditions, labels, names
+from common import conditions, labels, names
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
@@ -31,7 +31,7 @@ from common.runtime.actions import Action, Annotate, Delete
 from common.runtime.cache import Cache
 from common.upgrade import events as upgrade_events
 from common.upgrade import weighted_route
-from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.receipt import Outcome, Receipt, receipt_of
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler import decided
 from service_reconciler.observed import Names, Observed
@@ -252,8 +252,7 @@ class RayServiceCollector(Collector):
                 yield STEP_AGE, (), (now - record.changed_at).total_seconds()
         if record.overwritten is not UNSET:
             yield OVERWRITTEN, (record.overwritten.by,), record.overwritten.at.timestamp()
-        last = annotation_record.decode(meta.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-        if last is not None:
+        if (last := receipt_of(service)) is not None:
             for name, seconds in msgspec.structs.asdict(last.seconds).items():
                 yield LAST_SECONDS, (name, last.outcome), seconds
             yield LAST_FINISHED, (last.outcome,), last.finished.timestamp()

@@ -71,8 +71,7 @@ def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield the ends of upgrades with old clusters that still drain, and are deleted before their time."""
     for cluster in observed.undeleted:
-        found = receipts.finished(cluster, None, now=now)
-        if found is not None and not receipts.is_written(observed, found):
+        if (found := receipts.finished(observed.service, cluster, None, now=now)) is not None:
             yield from completed(observed, found)
 
 

@@ -5,10 +5,14 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
+from common import labels
+from common.api import ray_service
 from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
 from common.upgrade.receipt import Outcome, Receipt, Seconds
 from service_reconciler.promotion import receipt
 from service_reconciler.promotion.receipt import SoFar
+from support.builders.ray_service import a_ray_service
 
 START = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
@@ -35,9 +39,14 @@ def a_cluster(text: str | None) -> RayCluster:
     return msgspec.json.decode(msgspec.json.encode(body), type=RayCluster)
 
 
+def a_service(last: Receipt | None = None) -> RayService:
+    annotations = {} if last is None else {labels.UPGRADE_RECEIPT: msgspec.json.encode(last).decode()}
+    return ray_service.decode(a_ray_service(annotations=annotations))
+
+
 def made(so_far: SoFar, *, ongoing: int | None = None) -> Receipt | None:
     cluster = a_cluster(msgspec.json.encode(so_far).decode())
-    return receipt.finished(cluster, ongoing, now=later(92.4))
+    return receipt.finished(a_service(), cluster, ongoing, now=later(92.4))
 
 
 def test_the_whole_of_it() -> None:
@@ -80,4 +89,11 @@ def test_a_clock_that_jumped_back_makes_no_negative_time() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "{}", "nonsense"])
 def test_a_cluster_of_no_upgrade_leaves_none(text: str | None) -> None:
-    assert receipt.finished(a_cluster(text), None, now=later(1)) is None
+    assert receipt.finished(a_service(), a_cluster(text), None, now=later(1)) is None
+
+
+def test_a_receipt_that_is_written_is_not_made_again() -> None:
+    cluster, last = a_cluster(msgspec.json.encode(SO_FAR).decode()), made(SO_FAR)
+    earlier = made(msgspec.structs.replace(SO_FAR, old="demo-0"))
+    assert receipt.finished(a_service(last), cluster, None, now=later(99)) is None
+    assert receipt.finished(a_service(earlier), cluster, None, now=later(92.4)) == last

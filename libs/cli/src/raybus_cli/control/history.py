@@ -13,14 +13,14 @@ from typing import Final, cast
 import msgspec
 from msgspec import structs
 
-from common import annotation_record, errors, labels
+from common import errors, labels
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import goal_revision, revision, serve_config, spec_hash
 from common.ray.goal_revision import Goal, GoalRevision
 from common.upgrade import gate_record
-from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.receipt import Outcome, Receipt, receipt_of
 from raybus_cli.control.actions import Action
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
@@ -163,7 +163,7 @@ def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
         return IN_PROGRESS
     if entry.role == "active" or _was_replaced(entry, entries):
         return Outcome.PROMOTED
-    held = _receipt(snapshot)
+    held = receipt_of(snapshot.service)
     if held is not None and (entry.cluster or _last_cluster(snapshot, held, entries, entry)) == held.new:
         return held.outcome
     return Outcome.ABORTED if entry.is_current and phase.is_aborted(snapshot.service) else ""
@@ -190,10 +190,6 @@ def _last_cluster(snapshot: Snapshot, receipt: Receipt, entries: list[Entry], en
     return receipt.new if failed and entry.number == max(failed) and snapshot.cluster(receipt.new) is None else ""
 
 
-def _receipt(snapshot: Snapshot) -> Receipt | None:
-    return annotation_record.decode(snapshot.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-
-
 def _applications(text: str | None) -> frozenset[str]:
     try:
         return serve_config.read(text or "").applications
@@ -203,7 +199,7 @@ def _applications(text: str | None) -> frozenset[str]:
 
 def upgrades(snapshot: Snapshot) -> list[str]:
     """Return a sentence about the last upgrade that ended, where its receipt can be read, and one about the upgrade in progress."""
-    held = _receipt(snapshot)
+    held = receipt_of(snapshot.service)
     ended = [] if held is None else [str(held), *(f"  {gate_record.step_text(each)}" for each in held.gated_steps)]
     if not snapshot.active or not snapshot.pending:
         return ended

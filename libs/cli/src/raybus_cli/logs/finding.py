@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from common import annotation_record, errors, labels
+from common import errors, labels
 from common.api.core import Pod
 from common.api.meta import Items, rfc3339
 from common.api.ray_cluster import RayCluster
@@ -16,7 +16,7 @@ from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_
 from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
 from common.ray.dashboard_token import remedy
-from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.receipt import Outcome, Receipt, receipt_of
 from raybus_cli import session
 from raybus_cli.logs import replicas, selection
 from raybus_cli.logs.selection import Choice, Extent, Log
@@ -29,8 +29,7 @@ ELSEWHERE = "its logs went with its pods; --bundle FILE reads those that 'raybus
 def gone_problem(cluster: str, services: Iterable[RayService], instead: str = "") -> errors.Rejected | None:
     """Return the problem of a cluster that an upgrade left behind; None where no receipt names it."""
     for each in services:
-        receipt = annotation_record.decode(each.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-        if receipt is not None and (why := _why_gone(cluster, receipt)):
+        if (receipt := receipt_of(each)) is not None and (why := _why_gone(cluster, receipt)):
             since = f"RayCluster {cluster} is gone since {rfc3339(receipt.finished)}: {why}"
             return errors.Rejected("; ".join(filter(None, (since, instead, ELSEWHERE))))
     return None

@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from common import annotation_record, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
@@ -14,7 +13,7 @@ from common.feature_gates import Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Policy
-from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.receipt import Outcome, receipt_of
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, steps
 from raybus_cli.planning.demand import Amounts, QuotaCheck
@@ -164,5 +163,5 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
 
 
 def _prepared(service: RayService) -> int | None:
-    held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
+    held = receipt_of(service)
     return held.seconds.preparing if held is not None and held.outcome is Outcome.PROMOTED else None

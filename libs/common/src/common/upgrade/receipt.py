@@ -6,7 +6,9 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from common import annotation_record, labels
 from common.annotation_record import AnnotationRecord
+from common.api.ray_service import RayService
 from common.upgrade import gate_record
 
 
@@ -64,6 +66,11 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
             f"peak surge {surge}, lowest capacity {least}, "
             f"requests cut {'unknown' if self.requests_cut is None else self.requests_cut}"
         )
+
+
+def receipt_of(service: RayService) -> Receipt | None:
+    """Return the receipt that a RayService has, of its last upgrade."""
+    return annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
 
 
 def span(since: datetime, until: datetime) -> int:

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common import annotation_record, conditions, labels
+from common import annotation_record, conditions
 from common.annotation_record import AnnotationRecord
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayServiceStatus
+from common.api.ray_service import RayService, RayServiceStatus
 from common.upgrade import gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.receipt import Outcome, Receipt, Seconds, span
+from common.upgrade.receipt import Outcome, Receipt, Seconds, receipt_of, span
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
@@ -91,31 +91,22 @@ def begun(annotations: Mapping[str, str]) -> SoFar | None:
     return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 
-def finished(cluster: RayCluster, ongoing: int | None, *, now: datetime) -> Receipt | None:
-    """Return the receipt of the upgrade that leaves a cluster behind, which goes now with requests in flight."""
-    held = begun(cluster.metadata.annotations)
-    return None if held is None else _closed(held, ongoing, now=now)
+def finished(service: RayService, cluster: RayCluster, ongoing: int | None, *, now: datetime) -> Receipt | None:
+    """Return the receipt of the upgrade that leaves a cluster behind, which goes now with requests in flight; None where it is written."""
+    held, last = begun(cluster.metadata.annotations), receipt_of(service)
+    if held is None or (last is not None and (last.old, last.new) == (held.old, held.new)):
+        return None
+    return _closed(held, ongoing, now=now)
 
 
 def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> Receipt:
     """Return the receipt of an upgrade without its old cluster: the written one, else what is known without it."""
-    if (held := written(observed)) is not None and (held.old, held.new) == (old, active.metadata.name):
+    if (held := receipt_of(observed.service)) is not None and (held.old, held.new) == (old, active.metadata.name):
         return held
     moved = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
     completed = moved.last_transition_time if moved is not None and moved.status == "False" else whole_seconds(now)
     pair = Names(active=old, pending=active.metadata.name)
     return _closed(_so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), None, now=now)
-
-
-def written(observed: Observed) -> Receipt | None:
-    """Return the receipt that the RayService has."""
-    return annotation_record.decode(observed.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-
-
-def is_written(observed: Observed, receipt: Receipt) -> bool:
-    """Return whether the RayService has this upgrade's receipt already."""
-    held = written(observed)
-    return held is not None and (held.old, held.new) == (receipt.old, receipt.new)
 
 
 def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, completed: datetime) -> SoFar:

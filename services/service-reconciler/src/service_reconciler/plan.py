@@ -67,8 +67,8 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     cleanup = draining.decide(observed, now=now)
     first: list[Action] = []
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
-        config = ray_cluster.filled(observed.service.raw_cluster_config) if observed.config.writes_zero_values else None
-        spec = None if config is None else {"rayClusterConfig": config}
+        config = observed.service.raw_cluster_config
+        spec = {"rayClusterConfig": ray_cluster.filled(config)} if observed.config.writes_zero_values else None
         finalizers = (*meta.finalizers, labels.RAYSERVICE_FINALIZER)
         first = [SetFinalizers(finalizers=finalizers, spec=spec, events=events.FINALIZER_REFUSED)]
     return Plan(
@@ -138,9 +138,10 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     control = controls.decide(observed, now=now)
     decision = rollback.decide(observed, control)
     switch, names, note = _traffic(observed, decision, control)
+    next_view = (observed.pending if decision.is_forward else None) or observed.active
     problem = (
         switch.problem
-        or problems.of_cluster(observed, _next_view(observed, decision), now=now)
+        or problems.of_cluster(observed, None if decision.step is Step.NEW else next_view, now=now)
         or problems.of_gateway(observed, now=now)
         or problems.of_parity(observed, is_back=decision.rollback is not None, now=now)
         or (problems.of_gates(observed) if decision.rollback is None else None)
@@ -189,13 +190,6 @@ def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[
     if switch.problem is not None:
         return switch, decision.names, switch.problem.message
     return switch, Names(active=target) if target == decision.names.pending else decision.names, note
-
-
-def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
-    """Return the cluster with the problems that matter: it is to serve next."""
-    if decision.step is Step.NEW:
-        return None
-    return (observed.pending if decision.is_forward else None) or observed.active
 
 
 def _submissions(found: Assessment) -> list[Submit]:

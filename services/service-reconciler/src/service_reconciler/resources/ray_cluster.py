@@ -73,9 +73,15 @@ def stamps(service: RayService) -> dict[str, str]:
     }
 
 
-def goal_hash(service: RayService) -> str:
-    """Return the hash of what the RayService asks for."""
-    return _hash(service)
+def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> str:
+    """Return the hash of what a RayService asks for, or of what a cluster of it has; it is computed once for a text."""
+    key = type(of), bytes(of.spec_json), worker_groups
+    found = _hashes.get(key)
+    if found is None:
+        config = of.raw_spec if isinstance(of, RayCluster) else of.raw_cluster_config
+        found = spec_hash.service_goal_hash(config, worker_groups=worker_groups)
+    _hashes[key] = found
+    return found
 
 
 def match(cluster: RayCluster, service: RayService) -> Match:
@@ -89,14 +95,14 @@ def match(cluster: RayCluster, service: RayService) -> Match:
     if held == goal:
         return Match.FULL
     if annotations.get(labels.KUBERAY_VERSION) != OPERATOR_VERSION:
-        held, count = _hash(cluster), len(_groups(cluster.raw_spec))
+        held, count = goal_hash(cluster), len(_groups(cluster.raw_spec))
         if held == goal:
             return Match.FULL
     else:
         with suppress(ValueError):
             count = int(annotations.get(labels.NUM_WORKER_GROUPS, ""))
     is_fewer = count is not None and 0 <= count < len(_groups(service.raw_cluster_config))
-    if count is None or (is_fewer and _hash(service, count) == held):
+    if count is None or (is_fewer and goal_hash(service, count) == held):
         return Match.APPENDED
     return Match.DIFFERENT
 
@@ -156,17 +162,6 @@ def _marks(service: RayService) -> Body:
 
 def _groups(spec: Mapping[str, Any]) -> list[Json]:
     return cast("list[Json]", spec.get("workerGroupSpecs") or [])
-
-
-def _hash(of: RayCluster | RayService, worker_groups: int | None = None) -> str:
-    """Return the hash of a cluster's spec, or of the spec of its clusters in a RayService; it is computed once for a text."""
-    key = type(of), bytes(of.spec_json), worker_groups
-    found = _hashes.get(key)
-    if found is None:
-        config = of.raw_spec if isinstance(of, RayCluster) else of.raw_cluster_config
-        found = spec_hash.service_goal_hash(config, worker_groups=worker_groups)
-    _hashes[key] = found
-    return found
 
 
 def _filled(ours: Any, written: Any) -> Any:

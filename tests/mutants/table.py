@@ -98,8 +98,8 @@ TABLE: Final = (
         case=54,
         what="the status is written at every reconcile",
         file=f"{SERVICE}/status/compute.py",
-        old="    if _essence(old) == _essence(new) and _copied(old) <= _copied(new):\n",
-        new="    if False and _essence(old) == _essence(new) and _copied(old) <= _copied(new):\n",
+        old="    if essence(old) == essence(new) and _copied(old) <= _copied(new):\n",
+        new="    if False and essence(old) == essence(new) and _copied(old) <= _copied(new):\n",
         test=f"{FORWARD}::test_54_an_hour_at_rest_costs_no_write_no_event_and_few_reads",
     ),
     Mutant(

@@ -8,7 +8,6 @@ import msgspec
 
 from common import labels
 from common.api import ray_service
-from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import RayService, RayServiceStatus
 from common.clock import Clock
 from common.kube.client import Kube
@@ -27,6 +26,7 @@ from service_reconciler.observe import Observer as ServiceObserver
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.resources import ray_cluster
 from service_reconciler.settings import Config
+from service_reconciler.status import compute
 from traffic_manager import plan as traffic_plan
 from traffic_manager.observe import Observer as TrafficObserver
 
@@ -129,7 +129,7 @@ def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding
     old = seen.service.status
     found: list[Finding] = []
     for new in written:
-        fields = findings.differing(_bare(old), _bare(new))
+        fields = findings.differing(compute.essence(old), compute.essence(new))
         names = [
             (each.active_service_status.ray_cluster_name, each.pending_service_status.ray_cluster_name)
             for each in (old, new)
@@ -144,13 +144,3 @@ def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding
                 findings.change(f"the status would name other clusters: {names[0]} becomes {names[1]}", RECONCILED)
             )
     return found
-
-
-def _bare(status: RayServiceStatus) -> RayServiceStatus:
-    """Return a status without times and without the copies of cluster statuses, which are written along."""
-    nothing = RayClusterStatus()
-    held = (status.active_service_status, status.pending_service_status)
-    active, pending = (msgspec.structs.replace(each, ray_cluster_status=nothing) for each in held)
-    return msgspec.structs.replace(
-        status, last_update_time=None, active_service_status=active, pending_service_status=pending
-    )

@@ -51,12 +51,13 @@ def stored_or_new(old: RayServiceStatus, new: RayServiceStatus, *, now: datetime
 
     That time and what is new in copies of cluster statuses wait for the next write.
     """
-    if _essence(old) == _essence(new) and _copied(old) <= _copied(new):
+    if essence(old) == essence(new) and _copied(old) <= _copied(new):
         return old
     return msgspec.structs.replace(new, last_update_time=whole_seconds(now))
 
 
-def _essence(status: RayServiceStatus) -> RayServiceStatus:
+def essence(status: RayServiceStatus) -> RayServiceStatus:
+    """Return a status without the time of its writing and the copies of cluster statuses, which are written along."""
     active, pending = (
         msgspec.structs.replace(each, ray_cluster_status=RayClusterStatus())
         for each in (status.active_service_status, status.pending_service_status)

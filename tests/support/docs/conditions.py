@@ -13,7 +13,6 @@ import msgspec
 from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
 from cluster_reconciler.events import EventSpec, Reported
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.ray.config_writer import NOT_RECORDED
 from common.runtime.actions import Report
 from service_reconciler import events as service_events
@@ -184,9 +183,9 @@ _OF_SERVICES: Final = [
 ]
 _OF_TRAFFIC: Final = [
     reason
-    for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
-    for verb in ("Create", "Update", "Delete")
-    for reason in (f"{verb}d{kind}", f"FailedTo{verb}{kind}")
+    for each in of_traffic.CREATED
+    for table in (of_traffic.CREATED, of_traffic.UPDATED, of_traffic.DELETED)
+    for reason in table[each].reasons
 ]
 _OF_SUBMITS: Final = ("UpdatedServeApplications", "FailedToUpdateServeApplications", "ServeConfigDrifted")
 _EVENTS: Final[dict[str, Iterable[str]]] = {

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from common.errors import message_of
-from common.kube.resources import SERVICE
+from common.kube.resources import HTTP_ROUTE, SERVICE
 from common.ray import parity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
@@ -47,7 +47,8 @@ ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     if observed.service.metadata.deletion_timestamp is not None:
-        return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
+        gone = tuple(routing.released(observed))
+        return Plan(actions=gone, note="the RayService is going, and all that it owns with it")
     if observed.is_true("Suspending") or observed.is_true("Suspended"):
         gone = (*side_routes.removal(observed), *routing.removal(observed))
         return Plan(actions=gone, note="the service is suspended")
@@ -358,5 +359,6 @@ def _moved(
         submits.append(submit.sending(view, observed.service, view.given, capacity, report))
     clusters = {view.name: msgspec.structs.replace(share, capacity=capacity) for (view, share), capacity in wanted}
     record = traffic_record.of(observed, {**others, **clusters}, now=now, judged=judged)
-    moved = MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record))
-    return (moved, *routing.verdicts(observed, judged))
+    patch = {"metadata": gateway_api.patch_meta(route, record)}
+    write = Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=patch)
+    return (MoveCapacity(submits=tuple(submits), record=write), *routing.verdicts(observed, judged))

@@ -19,16 +19,15 @@ from msgspec import UNSET
 
 from common import names
 from common.api.gateway import BackendRef, Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
-from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.errors import Problem
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.ray import owner, ports
-from common.runtime.actions import MAIN, SILENT, Action, Create, Delete, EmitEvent, Patch, Report, normal, warning
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, normal, warning
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
-from traffic_manager import actions, options
+from traffic_manager import actions, events, options
 from traffic_manager.events import EventReason
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
@@ -54,11 +53,14 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     is_known = observed.grpc_route is not None or any(each.name == gateway_api.GRPC_LISTENER for each in listeners)
     port = _grpc_port(observed) if is_known and _wants_grpc(observed) else None
     if have is None:
-        return (_created(GATEWAY, gateway_api.build_gateway(meta, name, port), chain=actions.GATEWAY),)
+        body = gateway_api.build_gateway(meta, name, port)
+        report = events.CREATED[GATEWAY].of(f"{meta.namespace}/{names.gateway(meta.name)}")
+        return (Create(resource=GATEWAY, body=body, events=report, chain=actions.GATEWAY),)
     patch = gateway_api.corrected_gateway(have, name, port)
     if patch is None or not is_ours(observed, have):
         return ()
-    return (_patched(GATEWAY, have, patch, chain=actions.GATEWAY),)
+    report = events.UPDATED[GATEWAY].of(have.metadata.namespaced_name)
+    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=actions.GATEWAY),)
 
 
 def writes(
@@ -81,16 +83,18 @@ def writes(
         streak = past.streak + 1 if past is not UNSET and now - past.at < CALM else 1
         record = msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
     backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
-    is_current = partial(traffic_record.is_current, record, shows_gates=shows_gates, now=now)
-    have, service, carried = observed.route, observed.service, None
+    correction = partial(_correction, observed, backends, record, shows_gates=shows_gates, now=now)
+    have, service, meta, carried = observed.route, observed.service, observed.service.metadata, list[Action]()
     if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
-        carried = _correction(observed, have, backends, record, is_current=is_current)
+        if (patch := correction(have)) is not None:
+            report = events.route_patched(have, patch)
+            carried.append(Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report))
     elif have is None and not weighted_route.is_users(service) and HTTP_ROUTE.kind not in observed.unknown_kinds:
-        carried = _created(HTTP_ROUTE, gateway_api.build(HTTP_ROUTE, service.metadata, backends, record))
-    reports = () if carried is None else (*_warnings(observed), *verdicts(observed, judged))
-    former = _former_route_writes(observed, backends, record, is_current=is_current)
-    found = (carried, *reports, *former, _grpc(observed, parts))
-    return tuple(each for each in found if each is not None)
+        body = gateway_api.build(HTTP_ROUTE, meta, backends, record)
+        report = events.CREATED[HTTP_ROUTE].of(f"{meta.namespace}/{names.http_route(meta.name)}")
+        carried.append(Create(resource=HTTP_ROUTE, body=body, events=report))
+    reports = (*_warnings(observed), *verdicts(observed, judged)) if carried else ()
+    return (*carried, *reports, *_former_route_writes(observed, correction), *_grpc(observed, parts))
 
 
 def verdicts(observed: Observed, judged: Judgement | None) -> Iterator[EmitEvent]:
@@ -127,22 +131,22 @@ def record_route(observed: Observed) -> HttpRoute | None:
     return max(former, key=lambda each: records.of_route(each) == observed.record, default=None)
 
 
-def recorded(route: HttpRoute, record: Record) -> Patch:
-    """Return the write of a record only."""
-    return _patched(HTTP_ROUTE, route, {"metadata": gateway_api.patch_meta(route, record)})
-
-
-def removal(observed: Observed) -> tuple[Action, ...]:
-    """Return what takes our Gateway and routes away, and everything of ours out of the user's."""
+def removal(observed: Observed) -> Iterator[Action]:
+    """Yield what takes our Gateway and routes away, and everything of ours out of the user's."""
     held = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
-    ours = ((resource, have.metadata) for resource, have in held if have is not None and is_ours(observed, have))
-    gone = (deleted(resource, meta, when=" during suspend") for resource, meta in ours)
-    return (*gone, *released(observed))
+    for resource, have in held:
+        if have is not None and is_ours(observed, have):
+            meta, report = have.metadata, events.SUSPENDED[resource].of(have.metadata.namespaced_name)
+            yield Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)
+    yield from released(observed)
 
 
-def released(observed: Observed) -> tuple[Action, ...]:
-    """Return what takes everything of ours out of the routes that users brought."""
-    return tuple(_release(observed, each) for each in observed.users_routes if gateway_api.is_held(each))
+def released(observed: Observed) -> Iterator[Action]:
+    """Yield what takes everything of ours out of the routes that users brought."""
+    for have in filter(gateway_api.is_held, observed.users_routes):
+        patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
+        report = events.UPDATED[HTTP_ROUTE].of(have.metadata.namespaced_name)
+        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
 
 
 def problem(observed: Observed) -> RoutingProblem | None:
@@ -177,21 +181,22 @@ def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:
 
 def _correction(
     observed: Observed,
-    have: HttpRoute,
     backends: Sequence[BackendRef],
     record: Record,
+    have: HttpRoute,
     *,
-    is_current: Callable[[Record], bool],
-) -> Patch | None:
-    """Return the write that gives one route these shares and their record; None when it has them, or a record that will do."""
+    shows_gates: bool,
+    now: datetime,
+) -> Json | None:
+    """Return the merge patch that gives one route these shares and their record; None when it has them, or a record that will do."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
-    if patch is not None:
-        return _patched(HTTP_ROUTE, have, patch)
-    return None if is_current(records.of_route(have)) else recorded(have, record)
+    if patch is not None or traffic_record.is_current(record, records.of_route(have), shows_gates=shows_gates, now=now):
+        return patch
+    return {"metadata": gateway_api.patch_meta(have, record)}
 
 
 def _is_usable(observed: Observed) -> bool:
@@ -207,9 +212,7 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
     return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
 
 
-def _former_route_writes(
-    observed: Observed, backends: Sequence[BackendRef], record: Record, *, is_current: Callable[[Record], bool]
-) -> Iterator[Patch | None]:
+def _former_route_writes(observed: Observed, correction: Callable[[HttpRoute], Json | None]) -> Iterator[Patch]:
     """Yield the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
@@ -218,28 +221,33 @@ def _former_route_writes(
     """
     is_misnamed = weighted_route.odd_name(observed.service) is not None
     is_taken = problem(observed) is None and observed.gateway_trouble is None and not is_misnamed
-    for have in observed.former_routes:
-        if have.metadata.deletion_timestamp is not None:
-            continue
+    for have in (each for each in observed.former_routes if each.metadata.deletion_timestamp is None):
+        patch = None
         if is_taken and have is not observed.our_route:
-            yield _release(observed, have)
+            patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
         elif weighted_route.refusal(observed.service, have) is None:
-            yield _correction(observed, have, backends, record, is_current=is_current)
+            patch = correction(have)
+        if patch is not None:
+            report = events.route_patched(have, patch)
+            yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
 
 
-def _grpc(observed: Observed, parts: Sequence[Part]) -> Action | None:
-    """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
+def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
+    """Yield the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
     offered = [(view.cluster, share.weight, ports.of_grpc(view.cluster.raw_spec)) for view, share in parts]
     backends = [gateway_api.backend(cluster, weight, port) for cluster, weight, port in offered if port is not None]
-    if have is None:
-        return _created(GRPC_ROUTE, gateway_api.build(GRPC_ROUTE, meta, backends)) if is_wanted else None
-    if not is_ours(observed, have):
-        return None
-    if not is_wanted:
-        return None if backends else deleted(GRPC_ROUTE, have.metadata)
-    patch = gateway_api.corrected(GRPC_ROUTE, have, meta, backends)
-    return None if patch is None else _patched(GRPC_ROUTE, have, patch)
+    if have is None and is_wanted:
+        report = events.CREATED[GRPC_ROUTE].of(f"{meta.namespace}/{names.grpc_route(meta.name)}")
+        yield Create(resource=GRPC_ROUTE, body=gateway_api.build(GRPC_ROUTE, meta, backends), events=report)
+    if have is None or not is_ours(observed, have):
+        return
+    held, where = have.metadata, have.metadata.namespaced_name
+    if is_wanted and (patch := gateway_api.corrected(GRPC_ROUTE, have, meta, backends)) is not None:
+        yield Patch(resource=GRPC_ROUTE, name=held.name, patch=patch, events=events.UPDATED[GRPC_ROUTE].of(where))
+    elif not is_wanted and not backends:
+        report = events.DELETED[GRPC_ROUTE].of(where)
+        yield Delete(resource=GRPC_ROUTE, name=held.name, uid=held.uid, events=report)
 
 
 def _wants_grpc(observed: Observed) -> bool:
@@ -270,28 +278,3 @@ def _warnings(observed: Observed) -> Iterator[EmitEvent]:
             "(docs/how-to/gateway.md, A route in Git)"
         )
         yield EmitEvent(event=warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", text))
-
-
-def _release(observed: Observed, have: HttpRoute) -> Patch:
-    return _patched(HTTP_ROUTE, have, gateway_api.release(have, observed.service.metadata, observed.own_backends))
-
-
-def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
-    """Return the creation of a Gateway or a route, with its Events; KubeRay has the article in one of them."""
-    what = f"{resource.kind} for RayService {body['metadata']['namespace']}/{body['metadata']['name']}"
-    failed = f"Failed to create {'' if resource is GATEWAY else 'the '}{what}: "
-    report = Report("Create", resource.kind, what, failed=failed)
-    return Create(resource=resource, body=body, events=report.of(), chain=chain)
-
-
-def _patched(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
-    """Return the write of a patch; one of the record alone has no Events."""
-    report = Report("Update", resource.kind, f"the {resource.kind} {have.metadata.namespaced_name}")
-    reported = report.of() if "spec" in patch else SILENT
-    return Patch(resource=resource, name=have.metadata.name, patch=patch, events=reported, chain=chain)
-
-
-def deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:
-    """Return the deletion of a Gateway or a route, with its Events."""
-    report = Report("Delete", resource.kind, f"the {resource.kind} {meta.namespaced_name}{when}")
-    return Delete(resource=resource, name=meta.name, uid=meta.uid, events=report.of())

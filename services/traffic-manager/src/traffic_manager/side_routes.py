@@ -16,10 +16,10 @@ from common import names
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
-from common.runtime.actions import Action, Create, Patch, Report
+from common.runtime.actions import Action, Create, Delete, Patch
 from common.upgrade import weighted_route
 from common.upgrade.policy import UpgradePolicy
-from traffic_manager import routing
+from traffic_manager import events, routing
 from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
@@ -75,7 +75,8 @@ def removal(observed: Observed) -> tuple[Action, ...]:
 
 def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
     if have is not None and routing.is_ours(observed, have):
-        yield msgspec.structs.replace(routing.deleted(HTTP_ROUTE, have.metadata), chain=SIDE_ROUTES, is_side=True)
+        meta, report = have.metadata, events.DELETED[HTTP_ROUTE].of(have.metadata.namespaced_name)
+        yield Delete(resource=HTTP_ROUTE, name=meta.name, uid=meta.uid, events=report, chain=SIDE_ROUTES, is_side=True)
 
 
 def _created(observed: Observed, name: str, rule: Json) -> Create:
@@ -85,8 +86,8 @@ def _created(observed: Observed, name: str, rule: Json) -> Create:
     if hostnames := users.get("hostnames"):  # a route without the hosts of our weighted one would come after it
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
-    report = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {meta.namespace}/{name}")
-    return Create(resource=HTTP_ROUTE, body=body, events=report.of(), chain=SIDE_ROUTES, is_side=True)
+    report = events.SIDE_ROUTE_CREATED.of(f"{meta.namespace}/{name}")
+    return Create(resource=HTTP_ROUTE, body=body, events=report, chain=SIDE_ROUTES, is_side=True)
 
 
 def _holds(have: HttpRoute, rule: Json) -> bool:

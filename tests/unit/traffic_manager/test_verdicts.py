@@ -8,7 +8,7 @@ from common.upgrade.gates import Outcome, Result
 from common.upgrade.traffic_record import Upgrade
 from support.builders.upgrade import START, an_upgrade
 from support.builders.upgrade_policy import a_policy
-from traffic_manager import routing
+from traffic_manager import events
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import Observed
 
@@ -35,4 +35,4 @@ def recorded(new: str) -> Observed:
 )
 def test_only_what_this_upgrade_has_on_record_was_reported_already(new: str, reasons: list[str]) -> None:
     judged = Judgement(failed="latencyP95: 3 s", results=(PASSED,))
-    assert [each.event.reason for each in routing.verdicts(recorded(new), judged)] == reasons
+    assert [each.reason for each in events.of_gates(recorded(new), judged)] == reasons

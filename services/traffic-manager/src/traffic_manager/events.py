@@ -1,12 +1,18 @@
-"""The reasons of the Events of this service, KubeRay's where it has them (spec rayservice §13.4)."""
+"""Every Kubernetes Event of this service, with KubeRay's reasons and texts where it has them (spec rayservice §13.4)."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
-from common.runtime.actions import SILENT, ActionEvents, Report
+from common.runtime.actions import SILENT, ActionEvents, Event, Report, normal, warning
+from common.upgrade import traffic_record, weighted_route
+from traffic_manager.migration.progression import Judgement
+from traffic_manager.migration.state import Split
+from traffic_manager.observed import Observed
+from traffic_manager.status import gates
 
 
 class EventReason(StrEnum):
@@ -45,8 +51,70 @@ CAPACITY_SENT: Final = Report(
     failed_kind="TargetCapacity",
 )
 """The doubled "to" is KubeRay's."""
+GATEWAY_API_MISSING: Final = warning(
+    EventReason.GATEWAY_API_MISSING,
+    "Reconcile",
+    "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in steps: "
+    "install its CRDs and a gateway controller, or choose upgradeStrategy.type NewCluster",
+)
+GRPC_ROUTE_MISSING: Final = warning(
+    EventReason.GRPC_ROUTE_UNSUPPORTED,
+    "Reconcile",
+    "The API server knows no GRPCRoute (gateway.networking.k8s.io/v1), so gRPC calls are not routed; HTTP requests are: "
+    "install its CRD to route them too",
+)
+MIRROR_UNSUPPORTED: Final = warning(
+    EventReason.MIRROR_UNSUPPORTED,
+    "Upgrade",
+    "Requests are not mirrored: the CRD of HTTPRoute is older than Gateway API v1.3 and would have all of them copied; "
+    "install a newer one",
+)
+UPGRADE_CANNOT_PROGRESS: Final = warning(
+    EventReason.UPGRADE_CANNOT_PROGRESS,
+    "Upgrade",
+    "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0",
+)
 
 
 def route_patched(have: HttpRoute, patch: Json) -> ActionEvents:
     """Return the Events of a patch of an HTTPRoute; one of the record alone has none."""
     return UPDATED[HTTP_ROUTE].of(have.metadata.namespaced_name) if "spec" in patch else SILENT
+
+
+def of_route(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
+    """Yield what comes with a write of the weighted route and its record; warnings stay the same, so that repeats are counted."""
+    service, route = observed.service, observed.route
+    if weighted_route.is_users(service) and observed.grpc_port is not None:
+        note = (
+            f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(service)} is yours, and so is its Gateway, "
+            "which raybus gives no listener. To have them routed, remove the annotation"
+        )
+        yield warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", note)
+    if observed.overwriter is not None and route is not None:
+        note = (
+            f"HTTPRoute {route.metadata.namespaced_name}: field manager {observed.overwriter} replaced spec.rules, and "
+            "requests failed until raybus had written its backends again; let that tool leave spec.rules alone "
+            "(docs/how-to/gateway.md, A route in Git)"
+        )
+        yield warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", note)
+    yield from of_gates(observed, judged)
+
+
+def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
+    """Yield what comes with a write of the record: the gates that passed or failed since the last one."""
+    if judged is None:
+        return
+    held = observed.upgrade
+    if judged.failed is not None and not (held and held.failed):
+        yield warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}")
+    if passed := gates.passed(traffic_record.gates_of(held), judged.results):
+        share = observed.record.clusters.get(observed.pending_name)
+        note = f"{'Gate' if len(passed) == 1 else 'Gates'} passed at {0 if share is None else share.weight} percent: {'; '.join(passed)}"
+        yield normal(EventReason.GATE_PASSED, "Upgrade", note)
+
+
+def traffic_shifted(observed: Observed, split: Split) -> Event:
+    """Return the Event of a step that moves weights."""
+    old, new = observed.active_name, observed.pending_name
+    note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"
+    return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)

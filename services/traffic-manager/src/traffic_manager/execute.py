@@ -8,25 +8,15 @@ from common.kube.resources import GRPC_ROUTE, SERVICE
 from common.ray.config_writer import ConfigWriter
 from common.ray.submit import Submit
 from common.runtime import executor
-from common.runtime.actions import Create, Delete, warning
+from common.runtime.actions import Create, Delete
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from traffic_manager import metrics
 from traffic_manager.actions import MoveCapacity
-from traffic_manager.events import EventReason
+from traffic_manager.events import GATEWAY_API_MISSING, GRPC_ROUTE_MISSING
 from traffic_manager.observe import Observer
 from traffic_manager.observed import Observed
-
-MISSING = (
-    "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in steps: "
-    "install its CRDs and a gateway controller, or choose upgradeStrategy.type NewCluster"
-)
-NO_GRPC = (
-    "The API server knows no GRPCRoute (gateway.networking.k8s.io/v1), so gRPC calls are not routed; HTTP requests are: "
-    "install its CRD to route them too"
-)
-UNKNOWN = {GRPC_ROUTE.kind: (EventReason.GRPC_ROUTE_UNSUPPORTED, NO_GRPC)}
 
 
 class Execution:
@@ -52,8 +42,8 @@ class Execution:
             if action.resource is SERVICE:
                 raise
             if self._reads.note_absence(meta, kind):
-                reason, text = UNKNOWN.get(kind, (EventReason.GATEWAY_API_MISSING, MISSING))
-                await self._events.record(meta, warning(reason, "Reconcile", text))
+                is_grpc = action.resource is GRPC_ROUTE
+                await self._events.record(meta, GRPC_ROUTE_MISSING if is_grpc else GATEWAY_API_MISSING)
             return False
         self._reads.note_creation(meta, kind)
         return True

@@ -9,7 +9,7 @@ import msgspec
 from common import conditions
 from common.api.core import ObjectReference, Service
 from common.api.gateway import HttpRoute
-from common.ray import serve_writer
+from common.ray import ports, serve_writer
 from common.ray.view import ServeView
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.gates import Window
@@ -108,6 +108,12 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def own_backends(self) -> frozenset[str]:
         """Return the Services that are ours wherever a route names them."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
+
+    @cached_property
+    def grpc_port(self) -> int | None:
+        """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
+        found = (ports.of_grpc(each.cluster.raw_spec) for each in self.views)
+        return next((port for port in found if port is not None), None)
 
     def is_true(self, kind: str) -> bool:
         """Return whether a condition of the RayService is True: a decision of service-reconciler, as this service writes no condition."""

@@ -17,7 +17,7 @@ from common.kube.resources import HTTP_ROUTE, SERVICE
 from common.ray import parity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, normal, warning
+from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, warning
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.traffic_record import WHOLE, Share
@@ -33,10 +33,6 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
-MIRRORS_ALL: Final = (
-    "Requests are not mirrored: the CRD of HTTPRoute is older than Gateway API v1.3 and would have all of them copied; "
-    "install a newer one"
-)
 STARTING: Final = timedelta(seconds=1)
 WATCHED: Final = timedelta(seconds=1)
 """How often clusters are asked that share the traffic."""
@@ -247,16 +243,14 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     is_frozen, (active, pending) = not is_forward or not observed.is_spec_observed, views
     config_of = partial(submit.submission, service=observed.service, now=now)
     of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
-    sent = [
-        each for each in (of_pending, config_of(active, frozen=True, capacity=m.active.capacity)) if each is not None
-    ]
+    of_active = config_of(active, frozen=True, capacity=m.active.capacity)
+    sent = [each for each in (of_pending, of_active) if each is not None]
     beside = _side_routes(observed, found)
     if routed or sent:
         note = "the route and the Serve configs come first"
         return Plan(actions=(*stranded, *routed, *sent, *beside), requeue_at=soon, note=note)
     if not actions and not is_frozen and not policy.may_progress:
-        note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
-        actions = (EmitEvent(event=warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)),)
+        actions = (EmitEvent(event=events.UPGRADE_CANNOT_PROGRESS),)
     if not actions:
         actions = routing.writes(observed, found.parts, now=now, judged=judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
@@ -271,9 +265,7 @@ def _shifted(observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool
         for (view, share), weight in zip(found.parts, (split.active, split.pending), strict=True)
     ]
     routed = routing.writes(observed, parts, now=now, judged=found.progression.judged)
-    old, new = observed.active_name, observed.pending_name
-    note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"
-    shifted = EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))
+    shifted = EmitEvent(event=events.traffic_shifted(observed, split))
     return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
 
 
@@ -283,8 +275,7 @@ def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     preview = side_routes.preview(observed, observed.policy if is_shown else None)
     if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
-        unsupported = EmitEvent(event=warning(EventReason.MIRROR_UNSUPPORTED, "Upgrade", MIRRORS_ALL))
-        return (*preview, *side_routes.mirror(observed, 0), unsupported)
+        return (*preview, *side_routes.mirror(observed, 0), EmitEvent(event=events.MIRROR_UNSUPPORTED))
     return (*preview, *side_routes.mirror(observed, pending.proven if progression.mirrors else 0))
 
 
@@ -361,4 +352,5 @@ def _moved(
     record = traffic_record.of(observed, {**others, **clusters}, now=now, judged=judged)
     patch = {"metadata": gateway_api.patch_meta(route, record)}
     write = Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=patch)
-    return (MoveCapacity(submits=tuple(submits), record=write), *routing.verdicts(observed, judged))
+    reports = (EmitEvent(event=each) for each in events.of_gates(observed, judged))
+    return (MoveCapacity(submits=tuple(submits), record=write), *reports)

@@ -23,16 +23,15 @@ from common.api.opaque import Json
 from common.errors import Problem
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.ray import owner, ports
-from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, normal, warning
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Overwritten, Record, Share
 from traffic_manager import actions, events, options
-from traffic_manager.events import EventReason
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
-from traffic_manager.status import gates, traffic_record
+from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
 """After so long the next replacement of our backends is the first again."""
@@ -51,7 +50,7 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     # before the route of gRPC calls exists, its kind is unknown, and a listener for it is refused
     listeners = () if have is None else have.spec.listeners
     is_known = observed.grpc_route is not None or any(each.name == gateway_api.GRPC_LISTENER for each in listeners)
-    port = _grpc_port(observed) if is_known and _wants_grpc(observed) else None
+    port = observed.grpc_port if is_known and _wants_grpc(observed) else None
     if have is None:
         body = gateway_api.build_gateway(meta, name, port)
         report = events.CREATED[GATEWAY].of(f"{meta.namespace}/{names.gateway(meta.name)}")
@@ -93,22 +92,8 @@ def writes(
         body = gateway_api.build(HTTP_ROUTE, meta, backends, record)
         report = events.CREATED[HTTP_ROUTE].of(f"{meta.namespace}/{names.http_route(meta.name)}")
         carried.append(Create(resource=HTTP_ROUTE, body=body, events=report))
-    reports = (*_warnings(observed), *verdicts(observed, judged)) if carried else ()
+    reports = (EmitEvent(event=each) for each in events.of_route(observed, judged)) if carried else ()
     return (*carried, *reports, *_former_route_writes(observed, correction), *_grpc(observed, parts))
-
-
-def verdicts(observed: Observed, judged: Judgement | None) -> Iterator[EmitEvent]:
-    """Yield the Events of gates that come with a write of the record: those that passed or failed since the last one."""
-    if judged is None:
-        return
-    held = observed.upgrade
-    if judged.failed is not None and not (held and held.failed):
-        yield EmitEvent(event=warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}"))
-    passed = gates.passed(records.gates_of(held), judged.results)
-    if passed:
-        share = observed.record.clusters.get(observed.pending_name)
-        note = f"{'Gate' if len(passed) == 1 else 'Gates'} passed at {0 if share is None else share.weight} percent: {'; '.join(passed)}"
-        yield EmitEvent(event=normal(EventReason.GATE_PASSED, "Upgrade", note))
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -253,28 +238,4 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 def _wants_grpc(observed: Observed) -> bool:
     """Return whether gRPC calls are routed: an application takes them, and the API server knows their route."""
     is_ours = not weighted_route.is_users(observed.service)
-    return is_ours and _grpc_port(observed) is not None and GRPC_ROUTE.kind not in observed.unknown_kinds
-
-
-def _grpc_port(observed: Observed) -> int | None:
-    """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
-    found = (ports.of_grpc(each.cluster.raw_spec) for each in observed.views)
-    return next((port for port in found if port is not None), None)
-
-
-def _warnings(observed: Observed) -> Iterator[EmitEvent]:
-    """Yield the events that come with a write of the route; their texts stay the same, so that repeats are counted."""
-    service, route = observed.service, observed.route
-    if weighted_route.is_users(service) and _grpc_port(observed) is not None:
-        text = (
-            f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(service)} is yours, and so is its Gateway, "
-            "which raybus gives no listener. To have them routed, remove the annotation"
-        )
-        yield EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text))
-    if observed.overwriter is not None and route is not None:
-        text = (
-            f"HTTPRoute {route.metadata.namespaced_name}: field manager {observed.overwriter} replaced spec.rules, and "
-            "requests failed until raybus had written its backends again; let that tool leave spec.rules alone "
-            "(docs/how-to/gateway.md, A route in Git)"
-        )
-        yield EmitEvent(event=warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", text))
+    return is_ours and observed.grpc_port is not None and GRPC_ROUTE.kind not in observed.unknown_kinds

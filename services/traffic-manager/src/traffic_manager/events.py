@@ -76,7 +76,7 @@ UPGRADE_CANNOT_PROGRESS: Final = warning(
 )
 
 
-def route_patched(have: HttpRoute, patch: Json) -> ActionEvents:
+def of_patch(have: HttpRoute, patch: Json) -> ActionEvents:
     """Return the Events of a patch of an HTTPRoute; one of the record alone has none."""
     return UPDATED[HTTP_ROUTE].of(have.metadata.namespaced_name) if "spec" in patch else SILENT
 

@@ -9,9 +9,8 @@ requests fail until they are there again. They are written again, with an Event 
 their own must not write as fast as they can.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -42,11 +41,11 @@ Part = tuple[ClusterView, Share]
 """A cluster and what it gets."""
 
 
-def gateway_writes(observed: Observed) -> tuple[Action, ...]:
-    """Return what the Gateway lacks; where the user brought a route, its Gateway is theirs."""
+def gateway_writes(observed: Observed) -> Iterator[Action]:
+    """Yield what the Gateway lacks; where the user brought a route, its Gateway is theirs."""
     name, meta, have = options.gateway_class(observed), observed.service.metadata, observed.gateway
     if not name or weighted_route.is_users(observed.service) or GATEWAY.kind in observed.unknown_kinds:
-        return ()
+        return
     # before the route of gRPC calls exists, its kind is unknown, and a listener for it is refused
     listeners = () if have is None else have.spec.listeners
     is_known = observed.grpc_route is not None or any(each.name == gateway_api.GRPC_LISTENER for each in listeners)
@@ -54,12 +53,10 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     if have is None:
         body = gateway_api.build_gateway(meta, name, port)
         report = events.CREATED[GATEWAY].of(f"{meta.namespace}/{names.gateway(meta.name)}")
-        return (Create(resource=GATEWAY, body=body, events=report, chain=actions.GATEWAY),)
-    patch = gateway_api.corrected_gateway(have, name, port)
-    if patch is None or not is_ours(observed, have):
-        return ()
-    report = events.UPDATED[GATEWAY].of(have.metadata.namespaced_name)
-    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=actions.GATEWAY),)
+        yield Create(resource=GATEWAY, body=body, events=report, chain=actions.GATEWAY)
+    elif is_ours(observed, have) and (patch := gateway_api.corrected_gateway(have, name, port)) is not None:
+        report = events.UPDATED[GATEWAY].of(have.metadata.namespaced_name)
+        yield Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=actions.GATEWAY)
 
 
 def writes(
@@ -82,18 +79,19 @@ def writes(
         streak = past.streak + 1 if past is not UNSET and now - past.at < CALM else 1
         record = msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
     backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
-    correction = partial(_correction, observed, backends, record, shows_gates=shows_gates, now=now)
-    have, service, meta, carried = observed.route, observed.service, observed.service.metadata, list[Action]()
-    if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
-        if (patch := correction(have)) is not None:
-            report = events.route_patched(have, patch)
-            carried.append(Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report))
-    elif have is None and not weighted_route.is_users(service) and HTTP_ROUTE.kind not in observed.unknown_kinds:
+    route, service, meta, found = observed.route, observed.service, observed.service.metadata, list[Action]()
+    reports = (EmitEvent(event=each) for each in events.of_route(observed, judged))
+    if route is None and not weighted_route.is_users(service) and HTTP_ROUTE.kind not in observed.unknown_kinds:
         body = gateway_api.build(HTTP_ROUTE, meta, backends, record)
         report = events.CREATED[HTTP_ROUTE].of(f"{meta.namespace}/{names.http_route(meta.name)}")
-        carried.append(Create(resource=HTTP_ROUTE, body=body, events=report))
-    reports = (EmitEvent(event=each) for each in events.of_route(observed, judged)) if carried else ()
-    return (*carried, *reports, *_former_route_writes(observed, correction), *_grpc(observed, parts))
+        found += [Create(resource=HTTP_ROUTE, body=body, events=report), *reports]
+    for have in (each for each in observed.routes if each.metadata.deletion_timestamp is None):
+        patch = _correction(observed, have, backends, record, shows_gates=shows_gates, now=now)
+        if patch is not None:
+            report = events.of_patch(have, patch)
+            write = Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
+            found += [write, *reports] if have is route else [write]
+    return (*found, *_grpc(observed, parts))
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -106,13 +104,10 @@ def is_left_behind(observed: Observed) -> bool:
 
 def record_route(observed: Observed) -> HttpRoute | None:
     """Return the route that holds the record: the weighted route, or while that is not usable, the newest former one."""
-    if _is_usable(observed):
+    if observed.route is not None and _is_usable(observed, observed.route):
         return observed.route
-    former = [
-        each
-        for each in observed.former_routes
-        if each.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, each) is None
-    ]
+    kept = (each for each in observed.former_routes if each.metadata.deletion_timestamp is None)
+    former = (each for each in kept if _is_usable(observed, each))
     return max(former, key=lambda each: records.of_route(each) == observed.record, default=None)
 
 
@@ -130,8 +125,7 @@ def released(observed: Observed) -> Iterator[Action]:
     """Yield what takes everything of ours out of the routes that users brought."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
-        report = events.UPDATED[HTTP_ROUTE].of(have.metadata.namespaced_name)
-        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
+        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=events.of_patch(have, patch))
 
 
 def problem(observed: Observed) -> RoutingProblem | None:
@@ -166,15 +160,25 @@ def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:
 
 def _correction(
     observed: Observed,
+    have: HttpRoute,
     backends: Sequence[BackendRef],
     record: Record,
-    have: HttpRoute,
     *,
     shows_gates: bool,
     now: datetime,
 ) -> Json | None:
-    """Return the merge patch that gives one route these shares and their record; None when it has them, or a record that will do."""
+    """Return the merge patch that gives one route these shares and their record; None when it has them, or a record that will do.
+
+    Requests may come through former routes until the present one is taken. Then a user's route is given back, and ours stays until its
+    user deletes it: only they know when it is unused. A name that cannot be one takes no route away. All hold the same
+    record, so that whichever carries the traffic next begins with the weights that hold.
+    """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
+    is_taken = not (problem(observed) or observed.gateway_trouble or weighted_route.odd_name(observed.service))
+    if is_taken and have is not observed.route and have is not observed.our_route:
+        return gateway_api.release(have, meta, own)
+    if not _is_usable(observed, have):
+        return None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
@@ -184,37 +188,17 @@ def _correction(
     return {"metadata": gateway_api.patch_meta(have, record)}
 
 
-def _is_usable(observed: Observed) -> bool:
-    """Return whether the route that is to carry the traffic is there and may be written."""
-    service, route = observed.service, observed.route
-    if route is None or weighted_route.refusal(service, route) is not None:
+def _is_usable(observed: Observed, have: HttpRoute) -> bool:
+    """Return whether a route may be written; the one that is to carry the traffic must have a rule for it."""
+    if weighted_route.refusal(observed.service, have) is not None:
         return False
-    return not weighted_route.is_users(service) or bool(weighted_route.rules_of(route, observed.own_backends))
+    needs_rule = have is observed.route and weighted_route.is_users(observed.service)
+    return not needs_rule or bool(weighted_route.rules_of(have, observed.own_backends))
 
 
 def is_ours(observed: Observed, have: Gateway | Route) -> bool:
     """Return whether we made an object, and it is not being deleted; nothing else is changed or deleted under the name of ours."""
     return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
-
-
-def _former_route_writes(observed: Observed, correction: Callable[[HttpRoute], Json | None]) -> Iterator[Patch]:
-    """Yield the writes of routes that carried the traffic before.
-
-    Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
-    user deletes it: only they know when it is unused. A name that cannot be one takes no route away. All hold the same
-    record, so that whichever carries the traffic next begins with the weights that hold.
-    """
-    is_misnamed = weighted_route.odd_name(observed.service) is not None
-    is_taken = problem(observed) is None and observed.gateway_trouble is None and not is_misnamed
-    for have in (each for each in observed.former_routes if each.metadata.deletion_timestamp is None):
-        patch = None
-        if is_taken and have is not observed.our_route:
-            patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
-        elif weighted_route.refusal(observed.service, have) is None:
-            patch = correction(have)
-        if patch is not None:
-            report = events.route_patched(have, patch)
-            yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
 
 
 def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:

@@ -97,5 +97,4 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
 
 
 def _backend(view: ClusterView) -> Json:
-    (found,) = gateway_api.backend_refs([gateway_api.backend(view.cluster, weight=1)])
-    return found
+    return msgspec.to_builtins(gateway_api.backend(view.cluster, weight=1))

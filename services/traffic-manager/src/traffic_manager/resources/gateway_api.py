@@ -112,7 +112,7 @@ def corrected_users(
         return None
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},
-        "spec": {"rules": _users_rules(have, own, backend_refs(backends))},
+        "spec": {"rules": _users_rules(have, own, msgspec.to_builtins(backends))},
     }
 
 
@@ -133,8 +133,7 @@ def copies_all(route: HttpRoute) -> bool:
 
 def mirrored(route: HttpRoute) -> list[int | None]:
     """Return the percentage of each mirror of a route, None for one that copies every request."""
-    filters: list[Json] = [each for rule in route.spec.rules for each in rule.filters]
-    mirrors: list[Json] = [each.get("requestMirror") or {} for each in filters]
+    mirrors: list[Json] = [each.get("requestMirror") or {} for rule in route.spec.rules for each in rule.filters]
     return [each.get("percent") for each in mirrors]
 
 
@@ -181,7 +180,7 @@ def _rules(have: Route) -> list[Json]:
 
 def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], held: Json) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
-    rule = {**held, "matches": [dict(MATCH)], "backendRefs": backend_refs(backends)}
+    rule = {**held, "matches": [dict(MATCH)], "backendRefs": msgspec.to_builtins(backends)}
     if resource is GRPC_ROUTE:
         parent["sectionName"] = GRPC_LISTENER
         del rule["matches"]
@@ -204,10 +203,3 @@ def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
     kept = {key: value for key, value in replaced.items() if key == "filters"}
     after = [each for each in held[first:] if each.get("name", "") not in own]
     return [*held[:first], *({**kept, **each} for each in references), *after]
-
-
-def backend_refs(backends: Sequence[BackendRef]) -> list[Json]:
-    """Return the `backendRefs` of a rule."""
-    return [
-        {"name": each.name, "namespace": each.namespace, "port": each.port, "weight": each.weight} for each in backends
-    ]

@@ -134,10 +134,9 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     if routed is None:
         share = _whole(observed, share, now=now)
         routed = routing.writes(observed, [(view, share)], now=now)
-    moved: tuple[Action, ...] = ()
-    if not routed and sent is None and share.capacity != WHOLE:
-        moved = _moved(observed, [((view, share), WHOLE)], observed.record.clusters, now=now)
-    acts = tuple(each for each in (*routed, sent, *moved) if each is not None)
+    acts = routed if sent is None else (*routed, sent)
+    if not acts and share.capacity != WHOLE:
+        acts = _moved(observed, [((view, share), WHOLE)], observed.record.clusters, now=now)
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     if not head_is_ready(view.cluster) or view.serve.details is None:
         quiet = max(STARTING, quiet)
@@ -245,7 +244,7 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
     of_active = config_of(active, frozen=True, capacity=m.active.capacity)
     sent = [each for each in (of_pending, of_active) if each is not None]
-    beside = _side_routes(observed, found)
+    beside = side_routes.writes(observed, m.pending, found.progression)
     if routed or sent:
         note = "the route and the Serve configs come first"
         return Plan(actions=(*stranded, *routed, *sent, *beside), requeue_at=soon, note=note)
@@ -267,16 +266,6 @@ def _shifted(observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool
     routed = routing.writes(observed, parts, now=now, judged=found.progression.judged)
     shifted = EmitEvent(event=events.traffic_shifted(observed, split))
     return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
-
-
-def _side_routes(observed: Observed, found: _Upgrade) -> tuple[Action, ...]:
-    """Return the writes of the routes for previews and mirrored requests."""
-    pending, progression = found.migration.pending, found.progression
-    is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
-    preview = side_routes.preview(observed, observed.policy if is_shown else None)
-    if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
-        return (*preview, *side_routes.mirror(observed, 0), EmitEvent(event=events.MIRROR_UNSUPPORTED))
-    return (*preview, *side_routes.mirror(observed, pending.proven if progression.mirrors else 0))
 
 
 def _in_parity(

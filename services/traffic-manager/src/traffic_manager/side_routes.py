@@ -16,17 +16,28 @@ from common import names
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
-from common.runtime.actions import Action, Create, Delete, Patch
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
 from common.upgrade import weighted_route
 from common.upgrade.policy import UpgradePolicy
 from traffic_manager import events, routing
 from traffic_manager.actions import SIDE_ROUTES
+from traffic_manager.migration.progression import Progression
+from traffic_manager.migration.state import Side
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import MATCH
 
 
-def preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
+def writes(observed: Observed, pending: Side, progression: Progression) -> Iterator[Action]:
+    """Yield what both routes lack while a cluster is pending with this side."""
+    is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
+    yield from _preview(observed, observed.policy if is_shown else None)
+    yield from mirror(observed, pending.proven if progression.mirrors else 0)
+    if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
+        yield EmitEvent(event=events.MIRROR_UNSUPPORTED)
+
+
+def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
     wanted = None if policy is None else policy.preview
     have, pending, name = observed.preview_route, observed.pending, names.preview_route(observed.service.metadata.name)

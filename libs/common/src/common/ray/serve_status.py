@@ -193,14 +193,19 @@ def not_serving(details: ServeDetails) -> str | None:
     return unproxied(details)
 
 
+def has_no_proxy(details: ServeDetails) -> bool:
+    """Return whether Serve reports its proxies and none of them is healthy."""
+    if details.proxies is None or details.proxy_location == "Disabled":
+        return False
+    return not any(each.status == "HEALTHY" for each in details.proxies.values())
+
+
 def unproxied(details: ServeDetails) -> str | None:
     """Return which node holds replicas and has no healthy proxy."""
-    if details.proxies is None or details.proxy_location == "Disabled":
+    if has_no_proxy(details):
+        return "no proxy is healthy"
+    if details.proxies is None or details.proxy_location != "EveryNode":
         return None
     healthy = {each.node_ip for each in details.proxies.values() if each.status == "HEALTHY"}
-    if not healthy:
-        return "no proxy is healthy"
-    if details.proxy_location != "EveryNode":
-        return None
     missing = sorted(serving_nodes(details) - healthy)
     return f"the proxy on node {missing[0]} is not healthy" if missing else None

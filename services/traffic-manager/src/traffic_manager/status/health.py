@@ -90,7 +90,7 @@ def is_silent(view: ClusterView) -> bool:
 def ready_capacity(view: ClusterView, capacity: int) -> int:
     """Return the percent of the traffic that a cluster can take over, whatever Serve config it runs."""
     details = view.serve.details
-    if details is None or _fatal(view) is not None or not details.applications or _has_no_proxy(details):
+    if details is None or _fatal(view) is not None or not details.applications or serve_status.has_no_proxy(details):
         return 0
     if any(each.status not in {AppState.RUNNING, AppState.UNHEALTHY} for each in details.applications.values()):
         return 0
@@ -163,7 +163,7 @@ def _passing(view: ClusterView) -> str | None:
             return f"application {name} is {app.status}"
         if app.status != AppState.RUNNING and name in idle:
             return f"no replica of {idle[name]} is running"
-    return "no proxy is healthy" if _has_no_proxy(details) else None
+    return "no proxy is healthy" if serve_status.has_no_proxy(details) else None
 
 
 def _partial(view: ClusterView) -> Health:
@@ -219,9 +219,3 @@ def _lost_nodes(view: ClusterView) -> frozenset[str]:
     if details is None or serve_status.nodes(details).isdisjoint(view.endpoints):
         return frozenset()
     return serve_status.serving_nodes(details).difference(view.endpoints, [view.cluster.status.head.pod_ip])
-
-
-def _has_no_proxy(details: ServeDetails) -> bool:
-    if details.proxies is None or details.proxy_location == "Disabled":
-        return False
-    return not any(each.status == "HEALTHY" for each in details.proxies.values())

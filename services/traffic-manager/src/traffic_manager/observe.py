@@ -121,8 +121,7 @@ class Observer:
         await read_ahead(service.serve_config, *(each.given for each in views))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
         route = await gateways.weighted(self._sources, service, is_wanted=is_incremental, max_age=UNMARKED)
-        own = (key.namespace, names.http_route(key.name))
-        marks = owner.marks(key.name)
+        ours, marks = names.http_route(key.name), owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
         found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
         clusters = frozenset(each.name for each in found if owner.other(each, meta) is None)
@@ -134,8 +133,8 @@ class Observer:
             pending=pending,
             gateways=await gateways.read(self._sources, meta, places, is_moving=pending is not None),
             route=route,
-            our_route=self._cache.get(HttpRoute, *own) if is_users else route,
-            users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
+            our_route=self._cache.get(HttpRoute, key.namespace, ours) if is_users else route,
+            users_routes=tuple(each for each in marked if each.metadata.name != ours),
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
@@ -184,25 +183,20 @@ class Observer:
         """
         meta, status, views = service.metadata, service.status, list[ClusterView | None]()
         for role in ("active_service_status", "pending_service_status"):
-            view = await self._view(meta.namespace, getattr(status, role).ray_cluster_name)
-            if view is not None and not owner.may_control(meta, view.cluster.metadata):
-                view, status = None, msgspec.structs.replace(status, **{role: ClusterServiceStatus()})
+            name, view = getattr(status, role).ray_cluster_name, None
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
+            if cluster is not None and owner.may_control(meta, cluster.metadata):
+                backend = names.serve_service(name)
+                slices = self._cache.list(EndpointSlice, meta.namespace, {labels.SERVICE_NAME: backend})
+                serve = self._cache.get(Service, meta.namespace, backend)
+                view = ClusterView(cluster=cluster, serve_service=serve, endpoints=ports.pods(slices))
+            elif cluster is not None:
+                status = msgspec.structs.replace(status, **{role: ClusterServiceStatus()})
             views.append(view)
         if status is not service.status:
             service = msgspec.structs.replace(service, status=status)
         max_age = FRESH if status.pending_service_status.ray_cluster_name else STEADY
         return service, *await self._sources.serve.poll_pair(*views, max_ages=(max_age, max_age), now=now)
-
-    async def _view(self, namespace: str, name: str) -> ClusterView | None:
-        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name)) if name else None
-        if cluster is None:
-            return None
-        backend = names.serve_service(name)
-        return ClusterView(
-            cluster=cluster,
-            serve_service=self._cache.get(Service, namespace, backend),
-            endpoints=ports.pods(self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})),
-        )
 
     async def _with_policy(self, observed: Observed) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""

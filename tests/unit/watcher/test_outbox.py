@@ -372,6 +372,19 @@ async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> 
     assert [subject for subject, _ in stream.stored] == names
 
 
+@pytest.mark.looptime
+async def test_subjects_that_are_handed_out_together_go_out_in_the_order_of_their_puts() -> None:
+    stream, names = FakeStateStream(), [subjects.state(PLACE, "Pod", "ns", str(number)) for number in range(50)]
+    async with working(stream) as (outbox, _):
+        outbox.put(*state_of("first"))
+        await asyncio.sleep(outboxes.GATHERED_SECONDS / 2)
+        for name in names:
+            outbox.put(name, a_pod(1))
+        await outbox.flush()
+
+    assert [subject for subject, _ in stream.stored[1:]] == names
+
+
 async def test_changes_are_gathered_for_a_moment_only() -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):

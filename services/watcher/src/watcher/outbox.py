@@ -8,6 +8,7 @@ repeated until it is, so the number of our messages in the stream is known: any 
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Final
@@ -61,7 +62,10 @@ class Outbox:
         """For each subject that waits or is on its way, the number of its newest put."""
         self.in_flight = 0
         """How many messages at most are stored without our knowing."""
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: deque[str] = deque()
+        """Subjects for the workers, in the order of their puts: timers of one time end in any order."""
+        self._handed_out = asyncio.Semaphore(0)
+        """How many of them the workers may take."""
         self._handed_out_at = float("-inf")
         """When subjects were handed out last, or will be next."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
@@ -138,14 +142,15 @@ class Outbox:
     def _hand_out(self, subject: str) -> None:
         """Hand a subject to the workers: at once, or with others when some were handed out a moment ago."""
         self._deferred.pop(subject, None)
+        self._queue.append(subject)
         loop = asyncio.get_running_loop()
         now = loop.time()
         if now > self._handed_out_at:
             self._handed_out_at = max(now, self._handed_out_at + GATHERED_SECONDS)
         if now < self._handed_out_at:
-            loop.call_at(self._handed_out_at, self._queue.put_nowait, subject)
+            loop.call_at(self._handed_out_at, self._handed_out.release)
         else:
-            self._queue.put_nowait(subject)
+            self._handed_out.release()
 
     async def flush(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""
@@ -163,12 +168,13 @@ class Outbox:
         loop = asyncio.get_running_loop()
         try:
             while True:
-                subject = await self._queue.get()
+                await self._handed_out.acquire()
+                subject = self._queue.popleft()
                 self.in_flight += 1
                 while (put := self._next.pop(subject, None)) is not None:
                     if not isinstance(put.message, Gone) and loop.time() < self._full_until:
                         self._next[subject] = put  # served later, and others meanwhile
-                        loop.call_later(FULL_SECONDS, self._queue.put_nowait, subject)
+                        loop.call_later(FULL_SECONDS, self._hand_out, subject)
                         break
                     began, trying = loop.time(), put
                     while trying is not None and (trying.is_unanswered or subject not in self._next):

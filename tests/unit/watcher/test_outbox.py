@@ -1,6 +1,7 @@
 """The stream comes to hold what was put, in order, and never what somebody newer has overwritten."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
@@ -383,6 +384,19 @@ async def test_subjects_that_are_handed_out_together_go_out_in_the_order_of_thei
         await outbox.flush()
 
     assert [subject for subject, _ in stream.stored[1:]] == names
+
+
+async def test_no_change_overtakes_those_of_a_moment_that_is_over_and_not_yet_handed_out() -> None:
+    stream = FakeStateStream()
+    names = [subjects.state(PLACE, "Pod", "ns", f"pod-{number}") for number in range(4)]
+    async with working(stream) as (outbox, _):
+        for subject in names[:-1]:
+            outbox.put(subject, a_pod(1))
+        time.sleep(3 * outboxes.GATHERED_SECONDS)  # noqa: ASYNC251  (the loop is busy, so no timer runs)
+        outbox.put(names[-1], a_pod(1))
+        await outbox.flush()
+
+    assert [subject for subject, _ in stream.stored] == names
 
 
 async def test_changes_are_gathered_for_a_moment_only() -> None:

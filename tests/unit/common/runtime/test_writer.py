@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from common import errors
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, RAY_CLUSTER
-from common.runtime.actions import Create
+from common.runtime.actions import Annotate, Create, UpdateStatus
 from common.runtime.cache import Cache
 from common.runtime.writer import Writer
 from support.fakes.kube import FakeKube
@@ -36,3 +38,20 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
     assert pod.metadata.owner_references[0].name == "demo"
     assert [each.name for each in pod.spec.containers] == containers
     assert pod.status.phase == "Pending"
+
+
+@pytest.mark.parametrize("writes", [0, 1], ids=["as it was observed", "as our last write left it"])
+async def test_a_root_that_a_write_finds_gone_is_not_in_the_cache_any_more(writes: int) -> None:
+    kube, cache, meta = FakeKube(), Cache(), {"name": "demo"}
+    created = await kube.create(
+        RAY_CLUSTER, "default", {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta}
+    )
+    root = msgspec.json.decode(created, type=RayCluster)
+    cache.put(root)
+    writer = Writer(kube, cache, {"RayCluster": RayCluster}, resource=RAY_CLUSTER, root=root)
+    for number in range(writes):
+        await writer.write(Annotate(name="a", value=str(number)))
+    await kube.delete(RAY_CLUSTER, "default", "demo")
+    with pytest.raises(errors.NotFound):
+        await writer.write(UpdateStatus(status=RayClusterStatus()))
+    assert cache.get(RayCluster, "default", "demo") is None

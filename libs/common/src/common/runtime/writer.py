@@ -40,7 +40,8 @@ class Writer:
         self._resource = resource
         self.root = root
         self.namespace = root.metadata.namespace
-        self._version = root.metadata.resource_version
+        self._known = root.metadata
+        """The metadata of the root as it was observed, or as our last write left it."""
 
     def write(self, action: Action) -> Awaitable[bool]:
         """Make one write; return whether it changed anything.
@@ -48,7 +49,7 @@ class Writer:
         Raises:
             RaybusError: The API server refused it, or did not answer.
         """
-        kube, namespace, resource, name = self._kube, self.namespace, self._resource, self.root.metadata.name
+        kube, namespace, resource, root = self._kube, self.namespace, self._resource, self._known
         match action:
             case actions.Create():
                 return self._create(action)
@@ -62,11 +63,12 @@ class Writer:
                 sent = kube.patch(resource, namespace, name, client.Patch(body=patch))
             case actions.UpdateStatus(status=status):
                 body: Body = {"apiVersion": resource.api_version, "kind": resource.kind}
-                body["metadata"] = {"name": name, "namespace": namespace, "resourceVersion": self._version}
+                body["metadata"] = {"name": root.name, "namespace": namespace, "resourceVersion": root.resource_version}
                 body["status"] = msgspec.to_builtins(status)
                 sent = kube.replace(resource, namespace, body, subresource="status")
             case actions.SetFinalizers() | actions.Annotate():
-                sent = kube.patch(resource, namespace, name, client.Patch(body=action.patch(self._version)))
+                body = action.patch(root.resource_version)
+                sent = kube.patch(resource, namespace, root.name, client.Patch(body=body))
             case _:
                 raise errors.Invariant(f"no write is known for: {action}")
         return self._change(resource, sent)
@@ -104,7 +106,7 @@ class Writer:
 
     async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:
         """Keep the answer of a change; one of the reconciled object is at the version that was observed or that our last write made."""
-        root, is_root = self.root.metadata, resource == self._resource
+        root, is_root = self._known, resource == self._resource
         try:
             answer = await sent
         except errors.NotFound as problem:
@@ -115,7 +117,7 @@ class Writer:
         if is_root:
             new = msgspec.json.decode(answer, type=type(self.root))
             self._cache.put(new)
-            self._version = new.metadata.resource_version
+            self._known = new.metadata
         else:
             self._keep(resource, answer)
         return True

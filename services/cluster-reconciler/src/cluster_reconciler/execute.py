@@ -15,7 +15,7 @@ import structlog
 
 from cluster_reconciler import batch, pki
 from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Memory, Observer, selector
+from cluster_reconciler.observe import Observer, selector
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
@@ -131,14 +131,22 @@ class Execution:
         group = action.group
         body = worker_pod.build(observed.cluster, group, self._reads.config, name=action.name, replica=action.replica)
         batch.scheduler(self._reads.config).mark(observed.cluster, group.group_name, body)
-        creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
-        return _create_pod(creation, self._reads.memory_of(observed.cluster), writer)
+        return self._create(Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), observed, writer)
 
-    def _create(self, action: Create, observed: Observed, writer: Writer) -> Awaitable[bool]:
+    async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
         memory = self._reads.memory_of(observed.cluster)
         if action.resource in pki.KINDS:
             memory.changed_pki(is_leaf_change=False, now=observed.now)
-        return _create_pod(action, memory, writer) if action.resource is POD else writer.write(action)
+        if action.resource is not POD:
+            return await writer.write(action)
+        try:  # its name follows from what was observed, so a repeat meets AlreadyExists
+            return await writer.write(action)
+        except (errors.Unavailable, asyncio.CancelledError):
+            memory.has_listed_pods = False  # the pod may have been made all the same
+            raise
+        except errors.AlreadyExists as problem:
+            memory.taken.add(action.body["metadata"]["name"])
+            raise errors.Conflict(str(problem)) from problem
 
     async def _create_child(self, action: Child, observed: Observed, writer: Writer) -> bool:
         """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
@@ -194,17 +202,6 @@ class Execution:
         if made_at is not None and conditions.is_true(status.conditions, kind) and not observed.holds(kind):
             self._reads.memory_of(observed.cluster).provisioned_after = (observed.now - made_at).total_seconds()
         return is_new
-
-
-async def _create_pod(action: Create, memory: Memory, writer: Writer) -> bool:
-    try:  # its name follows from what was observed, so a repeat meets AlreadyExists
-        return await writer.write(action)
-    except (errors.Unavailable, asyncio.CancelledError):
-        memory.has_listed_pods = False  # the pod may have been made all the same
-        raise
-    except errors.AlreadyExists as problem:
-        memory.taken.add(action.body["metadata"]["name"])
-        raise errors.Conflict(str(problem)) from problem
 
 
 def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:

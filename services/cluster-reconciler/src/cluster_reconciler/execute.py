@@ -22,7 +22,6 @@ from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
 from common import conditions, errors, labels, untrusted
-from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import (
@@ -173,20 +172,9 @@ class Execution:
         return writer.write(action)
 
     async def _delete(self, action: Delete, observed: Observed, writer: Writer) -> bool:
-        if action.resource is not POD:
-            return await writer.write(action)
-        memory = self._reads.memory_of(observed.cluster)
-        known = self._reads.cache.get(Pod, writer.namespace, action.name)
-        version = 0 if known is None else known.metadata.version
-        try:
-            is_new = await writer.write(action)
-        except errors.Conflict:
-            if await writer.is_there(action):
-                raise  # refused by an admission controller; counting it as gone would bring a pod too many
-            self._reads.cache.remove(Pod, writer.namespace, action.name, version=version)
-            return False
-        if is_new:
-            memory.deleted.add(action.uid)
+        is_new = await writer.write(action)
+        if is_new and action.resource is POD:
+            self._reads.memory_of(observed.cluster).deleted.add(action.uid)
         return is_new
 
     async def _delete_pods(self, action: DeleteCollection, observed: Observed, writer: Writer) -> bool:

@@ -1,16 +1,17 @@
 """A reconcile reads its own writes, also where the answer of the API server is not the whole object."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
 import pytest
 
 from common import errors
-from common.api.core import Pod
+from common.api.core import Pod, Service
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.kube.resources import POD, RAY_CLUSTER
-from common.runtime.actions import Annotate, Create, UpdateStatus
+from common.kube.resources import POD, RAY_CLUSTER, SERVICE, Resource
+from common.runtime.actions import Annotate, Create, Delete, UpdateStatus
 from common.runtime.cache import Cache
 from common.runtime.writer import Writer
 from support.fakes.kube import FakeKube
@@ -55,3 +56,31 @@ async def test_a_root_that_a_write_finds_gone_is_not_in_the_cache_any_more(write
     with pytest.raises(errors.NotFound):
         await writer.write(UpdateStatus(status=RayClusterStatus()))
     assert cache.get(RayCluster, "default", "demo") is None
+
+
+@pytest.mark.parametrize(
+    ("resource", "view", "uid", "is_kept", "requests"),
+    [
+        pytest.param(POD, Pod, "u", True, ["delete Pod demo", "get Pod demo"], id="by an admission controller"),
+        pytest.param(
+            POD, Pod, "of another", False, ["delete Pod demo", "get Pod demo"], id="because another has its name"
+        ),
+        pytest.param(
+            SERVICE, Service, "of another", True, ["delete Service demo"], id="of another kind: no pod is counted"
+        ),
+    ],
+)
+async def test_a_deletion_that_is_refused(
+    resource: Resource, view: type[Pod] | type[Service], uid: str, is_kept: bool, requests: list[str]
+) -> None:
+    kube, cache = FakeKube(), Cache()
+    meta = ObjectMeta(name="demo", namespace="default", uid="u", resource_version="7")
+    cache.put(view(metadata=meta))
+    kube.objects[resource.kind, "default", "demo"] = {"metadata": {"name": "demo", "namespace": "default", "uid": uid}}
+    kube.faults.append(lambda request: errors.Conflict("refused") if request.verb == "delete" else None)
+    root = RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="r"))
+    writer = Writer(kube, cache, {resource.kind: view}, resource=RAY_CLUSTER, root=root)
+    deletion = Delete(resource=resource, name="demo", uid="u")
+    with pytest.raises(errors.Conflict) if is_kept else nullcontext():
+        assert not await writer.write(deletion)
+    assert (cache.get(view, "default", "demo") is not None, list(map(str, kube.requests))) == (is_kept, requests)

@@ -181,6 +181,23 @@ async def test_endpoint_slices_are_published_as_long_as_their_cluster_has_a_ray_
     assert setup.reasons == []
 
 
+async def test_an_endpoint_slice_that_nothing_reads_any_more_when_all_is_listed_is_gone(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.relay.TRIES", 5)
+    old = subject(SVC, "EndpointSlice", "head")
+    async with running(setup) as harness:
+        harness.clusters.present(an_object("demo", 4, origin="svc"))
+        setup.source(MORE_PODS, resources.ENDPOINT_SLICE).present(an_object("head", 5, owner=("RayCluster", "demo")))
+        await eventually(lambda: old in harness.holds(State), what="the slice in the tree of its RayService")
+        harness.clusters.present(an_object("demo", 6))
+        setup.relay.everything_is_listed()
+        await harness.at_rest()
+
+    assert isinstance(setup.stream.messages.get(old), Gone)
+    assert setup.reasons == [], "the session goes on"
+
+
 async def test_an_endpoint_slice_that_an_earlier_build_published_for_nobody_is_gone() -> None:
     stream = FakeStateStream()
     stale = State(kind="EndpointSlice", namespace="ns", name="head", uid="u", version="5", form="1", body=b"{}")

@@ -48,7 +48,7 @@ class _Object(msgspec.Struct):
     sources: set[int] = msgspec.field(default_factory=set[int])
     """The watches that show it; label selectors may show a kind in several parts."""
     subject: str = ""
-    """Its subject on the bus; empty while its root is not known."""
+    """Its subject on the bus; empty while its root is not known, and where nothing reads it."""
 
 
 class Relay:
@@ -138,10 +138,7 @@ class Relay:
         for subject, put in self._placed(list(self._uncertain.items())):
             self.outbox.put(subject, put)
         # An object that is held back is at its place in a moment, and must not be declared deleted.
-        read = (
-            (ref, known) for ref, known in self._objects.items() if published.is_read(ref.kind, self._place_of(ref))
-        )
-        wanted = {ref: known.subject or self._at(ref) for ref, known in read}
+        wanted = {ref: known.subject or self._at(ref) for ref, known in self._objects.items()}
         subjects_wanted = set(wanted.values())
         for subject, kind in self.outbox.stored().items():
             where = subjects.parse_state(subject)
@@ -168,21 +165,18 @@ class Relay:
     def _placed(self, objects: Iterable[tuple[Ref, State | Quarantined]]) -> Iterator[tuple[str, Message]]:
         """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
         for ref, state in objects:
-            address, known = self._owners.address(ref), self._objects[ref]
-            place = subjects.place_of(address.root)
-            is_read = published.is_read(ref.kind, place)
-            if address.is_certain and is_read:
+            is_certain, known, subject = self._owners.address(ref).is_certain, self._objects[ref], self._at(ref)
+            if is_certain and subject:
                 self._uncertain.pop(ref, None)
             else:
                 self._uncertain[ref] = state
-                if self._is_listing and not address.is_certain:
+                if self._is_listing and not is_certain:
                     continue
-            subject = subjects.state(place, ref.kind, ref.namespace, ref.name) if is_read else ""
             old, known.subject = known.subject, subject
             if subject:
                 yield subject, state
             if old and old != subject:
-                yield old, _gone(ref, state.version, moved_to=place)
+                yield old, _gone(ref, state.version, moved_to=self._place_of(ref))
 
     def _is_misplaced(self, ref: Ref) -> bool:
         """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
@@ -190,8 +184,9 @@ class Relay:
         return known is not None and known.subject not in {"", self._at(ref)} and ref not in self._uncertain
 
     def _at(self, ref: Ref) -> str:
-        """Return the subject that an object belongs to."""
-        return subjects.state(self._place_of(ref), ref.kind, ref.namespace, ref.name)
+        """Return the subject that an object belongs to; empty where nothing reads it."""
+        place = self._place_of(ref)
+        return subjects.state(place, ref.kind, ref.namespace, ref.name) if published.is_read(ref.kind, place) else ""
 
     def _place_of(self, ref: Ref) -> Place:
         return subjects.place_of(self._owners.address(ref).root)

@@ -78,26 +78,26 @@ class Lease(msgspec.Struct, frozen=True):
     @property
     def role(self) -> Role | None:
         """Return what its holder does with it; None when that is no watcher, and when the annotation is of an earlier holder."""
-        holder = self.spec.holder_identity
-        return next(
-            (role for role in Role if holder and self._annotation(ANNOTATION) == annotation_of(holder, role)), None
-        )
+        identity, does = self._annotation(ANNOTATION)
+        return Role(does) if identity and identity == self.spec.holder_identity and does in set(Role) else None
 
     @property
     def successor(self) -> Successor | None:
         """Return which watcher prepares; None where none does, or the text is not ours."""
-        identity, _, progress = self._annotation(NEXT_ANNOTATION).rpartition(" ")
+        identity, progress = self._annotation(NEXT_ANNOTATION)
         return Successor(identity, Preparation(progress)) if identity and progress in set(Preparation) else None
 
     @property
     def next_holder(self) -> str:
         """Return the watcher to which a leader with a complete stream has released it; empty when there is none, or somebody holds it."""
-        is_handed_over = self._annotation(ANNOTATION).endswith(f" {Role.HANDED_OVER}") and not self.spec.holder_identity
+        is_handed_over = self._annotation(ANNOTATION)[1] == Role.HANDED_OVER and not self.spec.holder_identity
         return self.successor.identity if is_handed_over and self.successor is not None else ""
 
-    def _annotation(self, name: str) -> str:
+    def _annotation(self, name: str) -> tuple[str, str]:
+        """Read what `annotation_of` wrote: a watcher, and what it does."""
         annotations: dict[str, str] = self.metadata.get("annotations") or {}
-        return annotations.get(name, "")
+        identity, _, does = annotations.get(name, "").rpartition(" ")
+        return identity, does
 
 
 class LeaseObservation(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from common.observability.metrics import ReconcileMeter
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
 from common.runtime.key import Key, Rank, Watched
-from common.runtime.work_queue import LONGEST_BACKOFF, MOST_DOUBLINGS, WorkQueue
+from common.runtime.work_queue import WorkQueue, backoff
 
 log = structlog.get_logger()
 
@@ -176,24 +176,24 @@ class Controller:
         causes = list(errors.leaves(problem))
         if all(isinstance(each, errors.RaybusError) for each in causes):
             problem = causes[0]
-        failures = min(self.queue.failures(key), MOST_DOUBLINGS)
+        before = self.queue.failures(key)
         least, level, traceback = 0.0, logging.WARNING, None
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
-                text, level = "the cache was stale", logging.WARNING if failures + 1 >= STALE_TRIES else logging.DEBUG
+                text, level = "the cache was stale", logging.WARNING if before + 1 >= STALE_TRIES else logging.DEBUG
             case errors.NotOurs(after=after):
                 text, least, level = "the partition is not surely ours", after or 0.0, logging.DEBUG
             case errors.Retryable(after=after):
                 text, least = "retrying", after or 0.0
             case errors.Terminal():
-                text, least = "the user must correct this", min(SLOW_RETRY, 0.25 * 2**failures)
+                text, least = "the user must correct this", backoff(before, first=0.25, longest=SLOW_RETRY)
             case TimeoutError() if not self.informer.may_reconcile(key):
                 text, level = "a reconcile was cancelled, because its partition goes to another replica", logging.INFO
             case TimeoutError():
                 text, least, level = "a reconcile took too long", 1.0, logging.ERROR
             case _:
                 text, level, traceback = "a reconcile failed by our own fault", logging.ERROR, problem
-                least = min(LONGEST_BACKOFF, 2.0**failures)
+                least = backoff(before, first=1.0)
                 self._meter.invariants.inc()
         wait = self.queue.retry(key, after=least)
         log.log(level, text, error=str(problem), retry_after=wait, exc_info=traceback)

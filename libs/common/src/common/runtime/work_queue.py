@@ -39,9 +39,9 @@ MOST_DOUBLINGS: Final = 40
 """Of a wait: a thousand would be more than a float holds, and a key may fail for days."""
 
 
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after `failures` failures in a row: 5 ms, 10 ms, 20 ms … `LONGEST_BACKOFF`."""
-    return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, MOST_DOUBLINGS)) if failures > 0 else 0.0
+def backoff(before: int, *, first: float = FIRST_BACKOFF, longest: float = LONGEST_BACKOFF) -> float:
+    """Return the seconds to wait after a failure that follows `before` others in a row: `first`, twice that … `longest`."""
+    return min(longest, first * 2.0 ** min(before, MOST_DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):
@@ -199,10 +199,10 @@ class WorkQueue(Generic[K]):
 
     def retry(self, key: K, *, after: float = 0.0) -> float:
         """Report a reconcile that failed; return the seconds until the next one, at least `after`."""
-        failures = self.failures(key) + 1
-        wait = max(after, backoff(failures))
+        before = self.failures(key)
+        wait = max(after, backoff(before))
         self.done(key, requeue_at=self._loop.time() + wait)
-        self._failures[key] = failures
+        self._failures[key] = before + 1
         return wait
 
     def _taken(self, lane: "_FairLane[K]", busy: Collection[Hashable] = ()) -> K:

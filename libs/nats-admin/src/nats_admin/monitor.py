@@ -223,7 +223,7 @@ class Monitor:
         registry.register(self)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(health.serve(port, live=lambda: None, ready=lambda: self.problem))
+                group.create_task(health.serve(port, ready=lambda: self.problem))
                 group.create_task(self._observe())
         finally:
             registry.unregister(self)

@@ -40,7 +40,7 @@ async def serve(settings: Settings) -> None:
             user, keys = _user(settings, destination.name, paths.nats_credentials)
             courier = Courier(destination, notifications, http, clock=SystemClock(), jitter=random.random)
             parts.append((courier, Bus(user, keys)))
-        group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
+        group.create_task(health.serve(settings.http_port, ready=ready))
         running = [group.create_task(bus.run()) for _, bus in parts]
         try:
             await _deliver(parts)

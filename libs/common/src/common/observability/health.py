@@ -17,7 +17,7 @@ Check = Callable[[], str | None]
 """Returns why something is not well, or None."""
 
 
-async def serve(port: int, *, live: Check, ready: Check, note: Check = lambda: None) -> None:
+async def serve(port: int, *, ready: Check, live: Check = lambda: None, note: Check = lambda: None) -> None:
     """Answer until cancelled; 200 with `ok`, or what there is to note of one that is ready, or 503 with the reason."""
     disable_created_metrics()
 

@@ -76,7 +76,7 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
         bus.guard(fence.check)
         replica = _Replica(settings, bus, own, fence)
         async with asyncio.TaskGroup() as group:
-            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=replica.problem))
+            group.create_task(health.serve(settings.http_port, ready=replica.problem))
             group.create_task(bus.run())
             async with assemble(kube, clock) as app:
                 await replica.take_part(app)

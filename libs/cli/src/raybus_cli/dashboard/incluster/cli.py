@@ -215,7 +215,7 @@ async def _run(choices: Choices, config: RestConfig) -> None:
         async with asyncio.TaskGroup() as group, server.serving(_listen(choices), tls, service) as address:
             if tls is not None and choices.certificate is not None:
                 group.create_task(_reload(tls, choices.certificate))
-            group.create_task(health.serve(choices.health_port, live=_well, ready=_well))
+            group.create_task(health.serve(choices.health_port, ready=lambda: None))
             group.create_task(waiting.wait())
             if choices.events is not None:
                 group.create_task(sessions.listener(choices.events, service.sessions).listen())
@@ -223,7 +223,3 @@ async def _run(choices: Choices, config: RestConfig) -> None:
             await asyncio.Event().wait()
     finally:
         await own.close()
-
-
-def _well() -> str | None:
-    return None

@@ -66,6 +66,11 @@ def resolve(named: Mapping[str, bool]) -> Gates:
     return frozenset(gate for gate in Gate if named.get(gate, beta if gate in BETA else alpha))
 
 
+def is_on(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Return whether a switch that is no gate is on: an environment variable, or an annotation or label; other texts leave the default."""
+    return {"true": True, "false": False}.get(values.get(name, "").lower(), default)
+
+
 def spell(named: Mapping[str, bool]) -> str:
     """Write gates as `parse` reads them."""
     return ",".join(f"{name}={str(is_on).lower()}" for name, is_on in named.items())

@@ -16,7 +16,7 @@ from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
-from common import labels, pod_json, quantity
+from common import feature_gates, labels, pod_json, quantity
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -267,7 +267,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
 
 def is_gang(cluster: RayCluster) -> bool:
     """Return whether all pods are to be placed together."""
-    return cluster.metadata.labels.get(GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
+    return feature_gates.is_on(cluster.metadata.labels, GANG) and not traits.is_autoscaling(cluster)
 
 
 def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 from msgspec.structs import FieldInfo
 
+from common import feature_gates
 from common.api.opaque import Body
 from common.feature_gates import BETA, Gates
 from common.version import OPERATOR_VERSION
@@ -62,7 +63,7 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":
         """Read the switches from environment variables; a value that cannot be meant leaves the default."""
         read = {
-            field.name: _meant(environ.get(variable, ""), field.default)
+            field.name: _meant(environ, variable, field.default)
             for field in msgspec.structs.fields(cls)
             if (variable := variable_of(field))
         }
@@ -74,9 +75,10 @@ def variable_of(field: FieldInfo) -> str:
     return next((each for each in get_args(field.type)[1:] if isinstance(each, str)), "")
 
 
-def _meant(text: str, default: Any) -> Any:
+def _meant(environ: Mapping[str, str], variable: str, default: Any) -> Any:
+    text = environ.get(variable, "")
     if isinstance(default, bool):
-        return text.lower() != "false" if default else text.lower() == "true"
+        return feature_gates.is_on(environ, variable, default=default)
     if isinstance(default, int):
         try:
             return int(text)

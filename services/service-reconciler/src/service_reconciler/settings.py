@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from common import feature_gates
 from common.feature_gates import BETA, Gates
 
 
@@ -22,7 +23,7 @@ def config_of(gates: Gates, environ: Mapping[str, str]) -> Config:
     """Return the operator's switches; their names are KubeRay's."""
     return Config(
         gates=gates,
-        zero_downtime=environ.get("ENABLE_ZERO_DOWNTIME", "").lower() != "false",
-        head_service_has_cluster_ip=environ.get("ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "").lower() == "true",
-        writes_zero_values=environ.get("RAYBUS_WRITE_ZERO_VALUES", "").lower() == "true",
+        zero_downtime=feature_gates.is_on(environ, "ENABLE_ZERO_DOWNTIME", default=True),
+        head_service_has_cluster_ip=feature_gates.is_on(environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"),
+        writes_zero_values=feature_gates.is_on(environ, "RAYBUS_WRITE_ZERO_VALUES"),
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from common import labels, names, pod_json
+from common import feature_gates, labels, names, pod_json
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
 from common.ray import ports
 
@@ -87,7 +87,7 @@ def autoscaler_version(cluster: RayCluster) -> str | None:
 
 def is_fault_tolerant(cluster: RayCluster) -> bool:
     """Return whether the GCS survives its pod."""
-    asked_by_annotation = cluster.metadata.annotations.get(labels.FT_ENABLED, "").lower() == "true"
+    asked_by_annotation = feature_gates.is_on(cluster.metadata.annotations, labels.FT_ENABLED)
     return asked_by_annotation or cluster.spec.gcs_fault_tolerance_options is not None
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import is_terminating
 from cluster_reconciler.resources import owner
-from common import labels
+from common import feature_gates, labels
 from common.api.core import Pod
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -24,8 +24,8 @@ IDLE_AFTER: Final = timedelta(minutes=10)
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
     """Return whether evictions of a cluster's pods are to be limited."""
-    asked = cluster.metadata.annotations.get(labels.DISRUPTION_BUDGET, "").lower()
-    return asked == "true" or (config.limits_disruption and asked != "false")
+    annotations, default = cluster.metadata.annotations, config.limits_disruption
+    return feature_gates.is_on(annotations, labels.DISRUPTION_BUDGET, default=default)
 
 
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:

@@ -9,7 +9,7 @@ without a preStop hook, and changes no hash: pods that run keep what they have (
 
 from typing import Final
 
-from common import labels, pod_json
+from common import feature_gates, labels, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
@@ -82,7 +82,7 @@ def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:
     """Have a worker drain in Ray before it ends, and the head of a RayService finish its requests, if the cluster asks for that."""
     container = pod_json.ray_container(pod)
     lifecycle = pod_json.body(container, "lifecycle")
-    is_asked_for = cluster.metadata.annotations.get(labels.DRAIN_WORKERS, "").lower() == "true"
+    is_asked_for = feature_gates.is_on(cluster.metadata.annotations, labels.DRAIN_WORKERS)
     if not is_asked_for or lifecycle.get("preStop") is not None:
         return
     program, values = _OF_WORKER, dict[str, object]()

@@ -11,7 +11,7 @@ from typing import Final
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, ray_start
 from cluster_reconciler.resources.node import Node
-from common import labels, pod_json
+from common import feature_gates, labels, pod_json
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import CONFIG_MAP
@@ -34,8 +34,8 @@ _EXPORTS: Final = (
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
     """Return whether a cluster that serves requests is to drain gracefully."""
-    asked = cluster.metadata.annotations.get(labels.GRACEFUL_DRAIN, "").lower()
-    return traits.is_for_a_service(cluster) and (asked == "true" or (config.drains_gracefully and asked != "false"))
+    annotations, default = cluster.metadata.annotations, config.drains_gracefully
+    return traits.is_for_a_service(cluster) and feature_gates.is_on(annotations, labels.GRACEFUL_DRAIN, default=default)
 
 
 def is_on(cluster: RayCluster, config: Config) -> bool:

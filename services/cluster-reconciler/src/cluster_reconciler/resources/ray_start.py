@@ -13,7 +13,7 @@ import msgspec
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance
 from cluster_reconciler.resources.node import Node
-from common import labels, pod_json, quantity
+from common import feature_gates, labels, pod_json, quantity
 from common.api import go_json
 from common.api.opaque import Body
 from common.quantity import Quantity, QuantityError
@@ -149,7 +149,7 @@ def script(config: Config, text: str, **room: str) -> Body:
 
 def is_overwritten(annotations: Mapping[str, str]) -> bool:
     """Return whether annotations leave the container command to the user."""
-    return annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true"
+    return feature_gates.is_on(annotations, labels.OVERWRITE_CONTAINER_CMD)
 
 
 def is_users_own(template: Body) -> bool:

@@ -100,7 +100,7 @@ def one_more(number: int) -> int:
     [
         ("cluster_reconciler.resources.head_pod.build", without_an_env),
         ("cluster_reconciler.resources.services.build_head", without_ports),
-        ("cluster_reconciler.pods.workers.target", one_more),
+        ("common.ray.cluster_traits.target", one_more),
     ],
 )
 def test_a_mutant_of_a_builder_is_found(

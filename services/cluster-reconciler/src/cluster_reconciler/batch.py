@@ -13,7 +13,6 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.pods import workers
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
 from common import feature_gates, labels, pod_json, quantity
@@ -94,7 +93,7 @@ class YuniKorn(BatchScheduler, frozen=True):
 def _task_groups(cluster: RayCluster) -> str:
     """Describe the gang: the head, then every worker group with the pods that it must have at least."""
     members = [(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)] + [
-        (group.group_name, group.template, (group.min_replicas or 0) * workers.hosts(group))
+        (group.group_name, group.template, (group.min_replicas or 0) * traits.hosts(group))
         for group in traits.worker_groups(cluster)
     ]
     described: list[Body] = []

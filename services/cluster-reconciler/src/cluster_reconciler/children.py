@@ -13,7 +13,6 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.pods import workers
 from cluster_reconciler.resources import (
     auth,
     autoscaler,
@@ -114,7 +113,7 @@ def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...
 
 def wanted_budgets(observed: Observed) -> dict[str, Body]:
     """Return the PodDisruptionBudgets that a cluster is to have, by name."""
-    cluster, count = observed.cluster, sum(map(workers.target, traits.named_groups(observed.cluster)))
+    cluster, count = observed.cluster, sum(map(traits.target, traits.named_groups(observed.cluster)))
     idle = sum(disruption_budget.is_idle(pod, now=observed.now) for pod in observed.workers)
     return disruption_budget.build(cluster, observed.config, workers=count, serving=count - idle)
 

@@ -9,7 +9,6 @@ import msgspec
 from cluster_reconciler import events
 from cluster_reconciler.actions import NOTHING, ClusterPlan, step
 from cluster_reconciler.config import Config
-from cluster_reconciler.pods import workers
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.status import compute
 from common import labels
@@ -52,9 +51,9 @@ def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     members, pods = traits.worker_groups(cluster), compute.desired_workers(cluster)
     groups = f"spec.workerGroupSpecs has {len(members)} groups"
     limits = [(len(members), config.max_groups, groups, "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups")]
-    for group in (each for each in members if not each.suspend):
+    for group in traits.active_groups(cluster):
         hosts = f"workerGroupSpecs group {group.group_name} has numOfHosts {group.num_of_hosts}"
-        limits.append((workers.hosts(group), config.max_hosts, hosts, "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it"))
+        limits.append((traits.hosts(group), config.max_hosts, hosts, "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it"))
     remedy = "(RAYBUS_MAX_PODS_PER_CLUSTER): lower replicas or numOfHosts"
     limits.append((pods, config.max_pods, f"spec.workerGroupSpecs asks for {pods} worker pods", remedy))
     for found, most, what, remedy in limits:

@@ -8,6 +8,7 @@ from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.pods.workers import GroupDecision
 from common.feature_gates import BETA, Gate
+from common.ray import cluster_traits as traits
 from support.builders.pods import a_head_pod, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 
@@ -51,7 +52,7 @@ def created(decision: GroupDecision) -> list[int]:
 )
 @pytest.mark.acceptance("raycluster", 52, 53, 62)
 def test_target(group: dict[str, Any], target: int) -> None:
-    assert workers.target(first_group(a_ray_cluster(groups=[a_group(**group)]))) == target
+    assert traits.target(first_group(a_ray_cluster(groups=[a_group(**group)]))) == target
 
 
 def test_a_new_group_gets_all_its_pods() -> None:

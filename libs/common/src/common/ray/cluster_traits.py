@@ -13,6 +13,8 @@ from common import feature_gates, labels, names, pod_json
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
 from common.ray import ports
 
+UNBOUNDED: Final = 2**31 - 1
+"""The replicas of a group without `maxReplicas`."""
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
@@ -54,6 +56,34 @@ def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
     for group in worker_groups(cluster):
         found.setdefault(group.group_name, group)
     return [*found.values()]
+
+
+def active_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
+    """Return the worker groups that are not suspended."""
+    return [group for group in worker_groups(cluster) if not group.suspend]
+
+
+def hosts(group: WorkerGroupSpec) -> int:
+    """Return the pods per replica; a negative number counts as none."""
+    return max(0, group.num_of_hosts)
+
+
+def limits(group: WorkerGroupSpec) -> tuple[int, int]:
+    """Return how many replicas a group has at least, and at most."""
+    return group.min_replicas or 0, UNBOUNDED if group.max_replicas is None else group.max_replicas
+
+
+def replicas(group: WorkerGroupSpec) -> int:
+    """Return how many replicas a group should have, within their limits; none when suspended."""
+    if group.suspend:
+        return 0
+    least, most = limits(group)
+    return least if group.replicas is None or group.replicas < least else min(group.replicas, most)
+
+
+def target(group: WorkerGroupSpec) -> int:
+    """Return how many pods a group should have."""
+    return replicas(group) * hosts(group)
 
 
 def start_params(group: RayGroup) -> dict[str, str]:

@@ -65,9 +65,8 @@ def _as_written(group: WorkerGroupSpec) -> int:
 def _total(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int]) -> Amounts:
     total: Amounts = {}
     _add(total, cluster.spec.head_group_spec.template, pods=1)
-    for group in traits.worker_groups(cluster):
-        if not group.suspend:
-            _add(total, group.template, pods=max(0, group.num_of_hosts) * replicas(group))
+    for group in traits.active_groups(cluster):
+        _add(total, group.template, pods=traits.hosts(group) * replicas(group))
     return total
 
 

@@ -14,7 +14,6 @@ and `workersToDelete` reaches only workers of this cluster.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, islice
-from typing import Final
 
 import msgspec
 
@@ -25,9 +24,9 @@ from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.feature_gates import Gate
 from common.kube.resources import POD
+from common.ray import cluster_traits as traits
 from common.runtime.actions import Delete
 
-UNBOUNDED: Final = 2**31 - 1
 Pods = tuple[Pod, ...]
 
 
@@ -44,24 +43,6 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: str = ""
     is_partial: bool = False
     """Whether there is more to create or delete than this batch."""
-
-
-def hosts(group: WorkerGroupSpec) -> int:
-    """Return the pods per replica; a negative number counts as none."""
-    return max(0, group.num_of_hosts)
-
-
-def replicas(group: WorkerGroupSpec) -> int:
-    """Return how many replicas a group should have, within their limits; none when suspended."""
-    if group.suspend:
-        return 0
-    least, most = group.min_replicas or 0, UNBOUNDED if group.max_replicas is None else group.max_replicas
-    return least if group.replicas is None or group.replicas < least else min(group.replicas, most)
-
-
-def target(group: WorkerGroupSpec) -> int:
-    """Return how many pods a group should have."""
-    return replicas(group) * hosts(group)
 
 
 def decide(observed: Observed, group: WorkerGroupSpec, *, room: int) -> GroupDecision:
@@ -97,14 +78,14 @@ def _single(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waitin
     uids = {pod.metadata.uid for pod in named}
     running = [pod for pod in pods if pod.metadata.uid not in uids]
     gone = [(pod, "pod") for pod in named if not is_terminating(pod)]
-    excess = len(running) - target(group)
+    excess = len(running) - traits.target(group)
     if excess > 0 and observed.may_shrink:
         surplus = sorted(running, key=lambda pod: removal_rank([pod]))[:excess]
         gone += [(pod, "Pod") for pod in surplus if not is_terminating(pod)]
     missing = 0 if is_waiting else max(0, -excess)
     created = max(0, min(missing, room - len(gone)))
     return GroupDecision(
-        note=f"target {target(group)}, have {len(running)}, named to go {len(named)}",
+        note=f"target {traits.target(group)}, have {len(running)}, named to go {len(named)}",
         deletions=tuple(_delete(cluster, pod, what=what) for pod, what in gone[:room]),
         creations=free_indexes(running, created),
         is_partial=len(gone) + missing > room,
@@ -117,7 +98,7 @@ def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting
     for pod in pods:
         if (replica := pod.metadata.labels.get(labels.REPLICA_NAME)) is not None:
             members.setdefault(replica, []).append(pod)
-    members, at_once = dict(sorted(members.items())), max(1, room // hosts(group))
+    members, at_once = dict(sorted(members.items())), max(1, room // traits.hosts(group))
 
     def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
         """Return the deletion of the first replicas that go; `reasons` is by replica."""
@@ -133,7 +114,7 @@ def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting
     going = {name for name, some in members.items() if all(map(is_terminating, some))}
     unhealthy: dict[str, str] = {}
     if not is_waiting:
-        if incomplete := next((name for name, some in members.items() if len(some) < hosts(group)), None):
+        if incomplete := next((name for name, some in members.items() if len(some) < traits.hosts(group)), None):
             reason = f"cleaned up incomplete replica group {incomplete}, requeueing"
             deletions = drop({incomplete: "cleanup of incomplete multi-host group"})
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason)
@@ -147,17 +128,17 @@ def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting
             reason = f"deleted {len(deletions)} worker Pods based on ScaleStrategy, requeueing"
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason, is_partial=len(gone) > at_once)
     valid, gone = [name for name in members if name not in unhealthy], unhealthy
-    excess = len(valid) - replicas(group)
+    excess = len(valid) - traits.replicas(group)
     if excess > 0 and observed.may_shrink:
         surplus = sorted(valid, key=lambda name: removal_rank(members[name]))[:excess]
         gone |= {name: "scaling down" for name in surplus if name not in going}
     missing = 0 if is_waiting else max(0, -excess)
     created = min(missing, max(0, at_once - len(gone)))
     return GroupDecision(
-        note=f"target {replicas(group)} replicas, have {len(valid)}",
+        note=f"target {traits.replicas(group)} replicas, have {len(valid)}",
         deletions=drop(gone),
         creations=free_indexes((members[name][0] for name in valid), created),
-        hosts=hosts(group),
+        hosts=traits.hosts(group),
         is_partial=len(gone) + missing > at_once,
     )
 

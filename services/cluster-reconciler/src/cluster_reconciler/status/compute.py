@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import workers
 from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, State
 from common import conditions
 from common.api.core import Pod
@@ -56,10 +55,7 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
         known = conditions.updated(old.conditions, outcome.failure.update, now=now)
         return msgspec.structs.replace(old, conditions=known if has_conditions else old.conditions)
     resources, desired = desired_resources.compute(cluster), desired_workers(cluster)
-    active = [group for group in traits.worker_groups(cluster) if not group.suspend]
-    limits = (
-        (workers.UNBOUNDED if each.max_replicas is None else each.max_replicas) * workers.hosts(each) for each in active
-    )
+    most = sum(traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster))
     is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
     if cluster.spec.suspend and not observed.pods:
@@ -83,20 +79,19 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
         available_worker_replicas=sum(pod.status.phase == "Running" for pod in observed.workers),
         desired_worker_replicas=desired,
         min_worker_replicas=least_workers(cluster),
-        max_worker_replicas=min(sum(limits), workers.UNBOUNDED),
+        max_worker_replicas=min(most, traits.UNBOUNDED),
         observed_generation=cluster.metadata.generation,
     )
 
 
 def desired_workers(cluster: RayCluster) -> int:
     """Return how many worker pods there should be."""
-    return sum(map(workers.target, traits.worker_groups(cluster)))
+    return sum(map(traits.target, traits.worker_groups(cluster)))
 
 
 def least_workers(cluster: RayCluster) -> int:
     """Return how many worker pods there are when the autoscaler has taken all that it may."""
-    active = (group for group in traits.worker_groups(cluster) if not group.suspend)
-    return sum((group.min_replicas or 0) * workers.hosts(group) for group in active)
+    return sum(traits.limits(group)[0] * traits.hosts(group) for group in traits.active_groups(cluster))
 
 
 def _conditions(observed: Observed, outcome: Outcome) -> Sequence[Condition]:

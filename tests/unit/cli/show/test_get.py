@@ -12,13 +12,14 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from common import errors
+from common.api.opaque import Json
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, RAY_SERVICE
 from raybus_cli import completion, kubeconfig, main, session
 from raybus_cli.kubeconfig import Where
 from raybus_cli.reading.snapshot import ClusterSnapshot
 from raybus_cli.show import frame, picture, tree
 from support.builders import snapshots
-from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod, an_event, at_rest, in_steps
+from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_gpu_group, a_pod, an_event, at_rest, in_steps
 from support.fakes.kube import FakeKube
 from support.golden import Golden
 from support.terminal import text_of
@@ -203,9 +204,26 @@ def test_names_of_both_kinds_are_completed(
     assert completion.candidates(main.build, arguments) == found
 
 
-def _a_snapshot() -> ClusterSnapshot:
-    rest = at_rest(service=snapshots.a_ready_service(), clusters=[a_cluster(BLUE, a_config(snapshots.NEW_IMAGE))])
+def _a_snapshot(*groups: Json) -> ClusterSnapshot:
+    config = a_config(snapshots.NEW_IMAGE, *groups)
+    rest = at_rest(service=snapshots.a_ready_service(), clusters=[a_cluster(BLUE, config)])
     return ClusterSnapshot(cluster=rest.clusters[0], service=rest.service, pods=rest.pods, events=rest.events)
+
+
+@pytest.mark.parametrize(
+    ("groups", "desired"),
+    [
+        pytest.param([a_gpu_group(replicas=0, minReplicas=2)], 2, id="at least"),
+        pytest.param([a_gpu_group(replicas=9)], 8, id="at most"),
+        pytest.param([a_gpu_group(replicas=2, numOfHosts=3)], 6, id="several hosts"),
+        pytest.param([a_gpu_group(numOfHosts=0)], 0, id="no host"),
+        pytest.param([a_gpu_group(suspend=True)], 0, id="suspended"),
+        pytest.param([a_gpu_group(replicas=1), a_gpu_group(replicas=5)], 1, id="only the first of a name has pods"),
+    ],
+)
+def test_a_group_desires_as_many_pods_as_the_operator_makes(groups: list[Json], desired: int) -> None:
+    found = tree.build_cluster(_a_snapshot(*groups), now=NOW)
+    assert {each.name: each.desired for each in found.groups} == {"head": 1, "gpu": desired}
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -35,9 +35,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def of(cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None) -> Amounts:
     """Return the request of a cluster with this much capacity; `sizes` are replicas by group in place of those written."""
     count = _count(percent, sizes or {})
-    pods = 1 + sum(
-        max(1, group.num_of_hosts) * count(group) for group in traits.worker_groups(cluster) if not group.suspend
-    )
+    pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
     return {**desired_resources.totals(cluster, count), PODS: str(pods)}
 
 
@@ -79,10 +77,9 @@ def added(first: Amounts, second: Amounts) -> Amounts:
 
 def _count(percent: int, sizes: Mapping[str, int]) -> Callable[[WorkerGroupSpec], int]:
     def count(group: WorkerGroupSpec) -> int:
-        written, least = sizes.get(group.group_name, group.replicas or 0), group.min_replicas or 0
-        most = max(group.max_replicas or written, least)
-        wanted = min(max(least, written), most)
-        return wanted if percent >= WHOLE else min(max(least, -(-wanted * percent // WHOLE)), most)
+        written = sizes.get(group.group_name, group.replicas)
+        wanted, (least, _) = traits.replicas(msgspec.structs.replace(group, replicas=written)), traits.limits(group)
+        return min(wanted, max(least, -(-wanted * percent // WHOLE)))
 
     return count
 

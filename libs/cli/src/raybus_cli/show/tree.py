@@ -12,6 +12,7 @@ from common.api.core import Pod
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
+from common.ray import cluster_traits as traits
 from common.ray import serve_status
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
@@ -342,10 +343,9 @@ def _message(cluster: RayCluster) -> str:
 
 
 def _groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
-    spec = snapshot.cluster.raw_spec
-    workers = cast("list[Json]", spec.get("workerGroupSpecs") or [])
-    desired = {labels.HEAD: 1, **{str(each.get("groupName", "")): _desired(each) for each in workers}}
-    used = images_of(spec)
+    workers = traits.named_groups(snapshot.cluster)
+    desired = {labels.HEAD: 1, **{each.group_name: traits.target(each) for each in workers}}
+    used = images_of(snapshot.cluster.raw_spec)
     pods = [pod_line(each, now=now) for each in snapshot.pods]
     ready = {each.metadata.name for each in snapshot.pods if each.is_running_and_ready}
     return [
@@ -358,8 +358,3 @@ def _groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
         )
         for name in dict.fromkeys([*desired, *(each.group for each in pods)])
     ]
-
-
-def _desired(group: Json) -> int:
-    """Return the number of pods that a group asks for."""
-    return 0 if group.get("suspend") else int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)

@@ -171,7 +171,7 @@ def test_sums_are_written_as_kubernetes_writes_them(head: str, worker: str | Non
     cluster = a_ray_cluster(
         head=a_head(template=template(head)), groups=[a_group(replicas=1, template=template(worker))]
     )
-    assert desired_resources.compute(cluster).memory == total
+    assert desired_resources.for_status(cluster)["desired_memory"] == total
 
 
 def test_the_head_is_described_by_pod_and_service() -> None:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from common import pod_json, quantity
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -22,23 +20,15 @@ _MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")
 Amounts = dict[str, Quantity]
 
 
-class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums that the status shows, as text."""
-
-    cpu: str
-    memory: str
-    gpu: str
-    tpu: str
-
-
-def compute(cluster: RayCluster) -> Desired:
-    """Add up head and worker groups."""
+def for_status(cluster: RayCluster) -> dict[str, str]:
+    """Return the sums of head and worker groups by the field of the status that shows them."""
     total = _total(cluster, _as_written)
     gpu = quantity.ZERO
     for name in sorted(filter(is_gpu, total)):
         gpu = gpu.add(total[name])
-    cpu, memory, tpu = (str(total.get(name, quantity.ZERO)) for name in ("cpu", "memory", TPU))
-    return Desired(cpu=cpu, memory=memory, gpu=str(gpu), tpu=tpu)
+    fields = {"desired_cpu": "cpu", "desired_memory": "memory", "desired_tpu": TPU}
+    shown = {field: str(total.get(name, quantity.ZERO)) for field, name in fields.items()}
+    return {**shown, "desired_gpu": str(gpu)}
 
 
 def is_gpu(key: str) -> bool:

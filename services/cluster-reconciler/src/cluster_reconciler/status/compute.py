@@ -54,7 +54,7 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     if outcome.failure is not None and outcome.failure.is_of_name:  # nothing but its condition changes
         known = conditions.updated(old.conditions, outcome.failure.update, now=now)
         return msgspec.structs.replace(old, conditions=known if has_conditions else old.conditions)
-    resources, desired = desired_resources.compute(cluster), desired_workers(cluster)
+    desired = desired_workers(cluster)
     most = sum(traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster))
     is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
@@ -66,10 +66,7 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     return RayClusterStatus(
         state=state,
         reason="" if is_ready else old.reason,
-        desired_cpu=resources.cpu,
-        desired_memory=resources.memory,
-        desired_gpu=resources.gpu,
-        desired_tpu=resources.tpu,
+        **desired_resources.for_status(cluster),
         last_update_time=whole_seconds(now),
         state_transition_times=transitions,
         endpoints=_endpoints(observed),

@@ -118,7 +118,7 @@ def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     pods = [("head", cluster.spec.head_group_spec.template)]  # S35-S36
     pods += [(f"worker group {group.group_name}", group.template) for group in traits.worker_groups(cluster)]
     for pod, template in pods:
-        if any(container.get("name") == COLLECTOR for container in pod_json.containers(template)):
+        if pod_json.named(pod_json.spec(template), "containers", COLLECTOR) is not None:
             yield (
                 f"{pod} pod template must not define a container with name '{COLLECTOR}' "
                 "when history server collector options are enabled"

@@ -72,6 +72,5 @@ def append_container(pod: Body, node: Node) -> None:
 
 def find(pod: Body, node: Node) -> Body | None:
     """Return the container, also one that the user wrote under its name; None while the gate is off."""
-    if Gate.HISTORY_SERVER not in node.config.gates:
-        return None
-    return next((each for each in pod_json.containers(pod) if each["name"] == features.COLLECTOR), None)
+    is_off = Gate.HISTORY_SERVER not in node.config.gates
+    return None if is_off else pod_json.named(pod["spec"], "containers", features.COLLECTOR)

@@ -138,8 +138,7 @@ def configure_pod(pod: Body, node: Node) -> None:
         return
     secret = {"secretName": leaf_secret(node.cluster, is_head=node.is_head)}
     pod_json.add_missing_volume(pod, {"name": features.TLS_VOLUME, "secret": secret})
-    init_containers = pod_json.ensure_list(pod["spec"], "initContainers")
-    if any(each["name"] == WAIT_FOR_ADDRESS for each in init_containers):
+    if pod_json.named(pod["spec"], "initContainers", WAIT_FOR_ADDRESS) is not None:
         return
     wait: Body = {
         "name": WAIT_FOR_ADDRESS,
@@ -150,11 +149,10 @@ def configure_pod(pod: Body, node: Node) -> None:
         "volumeMounts": [dict(_MOUNT)],
         "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
     }
-    init_containers.insert(0, wait)
+    pod_json.ensure_list(pod["spec"], "initContainers").insert(0, wait)
 
 
 def without_wait(pod: Body) -> None:
     """Let a pod start without its own address in the certificate: that of a Job never is."""
-    init_containers = pod_json.bodies(pod["spec"], "initContainers")
-    if any(each["name"] == WAIT_FOR_ADDRESS for each in init_containers):
-        pod["spec"]["initContainers"] = [each for each in init_containers if each["name"] != WAIT_FOR_ADDRESS]
+    if (wait := pod_json.named(pod["spec"], "initContainers", WAIT_FOR_ADDRESS)) is not None:
+        pod["spec"]["initContainers"].remove(wait)

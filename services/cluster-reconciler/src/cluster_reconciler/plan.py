@@ -140,7 +140,7 @@ def _workers(observed: Observed) -> ClusterPlan:
         for index in decision.creations:
             drawn, replica_name = namer.draw(prefix, group.group_name, str(index), hosts=decision.hosts)
             for host, name in enumerate(drawn):
-                replica = ReplicaIndex(index, host, replica_name if decision.hosts > 1 else None)
+                replica = ReplicaIndex(index, host, replica_name)
                 report = events.CREATED_WORKER.about(cluster, name)
                 created.append(CreateWorker(name=name, group=group, replica=replica, events=report))
         if created:

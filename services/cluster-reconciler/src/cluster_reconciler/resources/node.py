@@ -28,11 +28,11 @@ SEASON_SECONDS: Final = 3600
 
 
 class ReplicaIndex(msgspec.Struct, frozen=True):
-    """A worker's place in its group (spec raycluster §9.7): its replica's index and, if that has several hosts, its name and the host's index."""
+    """A worker's place in its group (spec raycluster §9.7): its replica's index, the host's, and the replica's name, a label where it has several hosts."""
 
     index: int
     host: int = 0
-    replica_name: str | None = None
+    replica_name: str = ""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -77,7 +77,7 @@ def pod_labels(node: Node) -> dict[str, str]:
     if isinstance(group, WorkerGroupSpec) and replica is not None:
         found[labels.REPLICA_INDEX] = str(replica.index)
         if group.num_of_hosts > 1:
-            found[labels.REPLICA_NAME] = replica.replica_name or ""
+            found[labels.REPLICA_NAME] = replica.replica_name
             found[labels.HOST_INDEX] = str(replica.host)
     found = node.config.default_pod_labels | found
     if traits.is_for_a_service(node.cluster):

@@ -54,7 +54,7 @@ def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Ch
         yield Child(resource=kinds.CONFIG_MAP, body=module, events=report, if_exists=IfExists.NEED_OWN)
     if (secret := auth.secret(cluster, token=token)) is not None:
         yield Child(resource=kinds.SECRET, body=secret)
-    if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
+    if traits.has_embedded_storage(cluster):
         yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster))
 
 
@@ -162,7 +162,7 @@ def _for_pods(observed: Observed) -> Iterator[Action]:
 def _volume_claim(observed: Observed) -> Iterator[Action]:
     """Yield what is done about the claim of the embedded store; it is the last, so that no volume is made for a cluster without Services."""
     cluster, have = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
-    if users_claim := gcs.claim_options(cluster).claim_name:
+    if users_claim := traits.embedded_storage(cluster).claim_name:
         if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
             yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
         return
@@ -181,12 +181,11 @@ def _volume_claim(observed: Observed) -> Iterator[Action]:
 
 def _services(observed: Observed) -> Iterator[Action]:
     """Yield the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
-    cluster, missing = observed.cluster, list[Body]()
+    cluster = observed.cluster
     if not observed.head_services:
-        missing.append(services.build_head(cluster, observed.config))
+        yield _child(cluster, kinds.SERVICE, services.build_head(cluster, observed.config))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
-        missing.append(services.build_headless(cluster))
-    yield from (_child(cluster, kinds.SERVICE, body) for body in missing)
+        yield _child(cluster, kinds.SERVICE, services.build_headless(cluster))
     is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:

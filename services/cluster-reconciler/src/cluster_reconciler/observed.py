@@ -153,7 +153,7 @@ def irrecoverable(pod: Pod) -> str:
     kind, name, phase = pod.metadata.labels.get(labels.NODE_TYPE, ""), pod.metadata.name, pod.status.phase
     if is_terminating(pod):
         return ""
-    if phase in {"Failed", "Succeeded"}:
+    if phase in _ENDED:
         return (
             f"The {kind} Pod {name} status is {phase} which is a terminal state. KubeRay will "
             "delete the Pod and create new Pods in the next reconciliation if necessary."

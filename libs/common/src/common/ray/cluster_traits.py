@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from common import feature_gates, labels, names, pod_json
-from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
+from common.api.ray_cluster import GcsEmbeddedStorage, HeadGroupSpec, RayCluster, WorkerGroupSpec
 from common.ray import ports
 
 UNBOUNDED: Final = 2**31 - 1
@@ -125,6 +125,12 @@ def has_embedded_storage(cluster: RayCluster) -> bool:
     """Return whether the GCS keeps its state in a volume (RocksDB) and not in Redis."""
     options = cluster.spec.gcs_fault_tolerance_options
     return options is not None and options.backend == "rocksdb"
+
+
+def embedded_storage(cluster: RayCluster) -> GcsEmbeddedStorage:
+    """Return what the user asked of the volume for the GCS; all defaults when nothing was."""
+    options = cluster.spec.gcs_fault_tolerance_options
+    return (options.storage if options else None) or GcsEmbeddedStorage()
 
 
 def has_token_auth(cluster: RayCluster) -> bool:

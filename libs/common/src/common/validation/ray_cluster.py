@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from common import pod_json, quantity
+from common import conditions, pod_json, quantity
 from common.api import kubernetes_syntax
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -73,8 +73,8 @@ def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
 
 def status(cluster: RayCluster) -> str | None:
     """Refuse both conditions of suspension at once: the second follows the first (§4.6)."""
-    true = {condition.type for condition in cluster.status.conditions if condition.status == "True"}
-    if not {"RayClusterSuspending", "RayClusterSuspended"} <= true:
+    kinds = ("RayClusterSuspending", "RayClusterSuspended")
+    if not all(conditions.is_true(cluster.status.conditions, kind) for kind in kinds):
         return None
     return (
         "invalid RayCluster State: rayv1.RayClusterSuspending and rayv1.RayClusterSuspended conditions "
@@ -201,21 +201,20 @@ def of_references(cluster: RayCluster) -> Iterator[str]:
     KubeRay has no such rules. Its client puts names into the path of a request; a pod that uses an illegal name never starts. The API
     server holds amounts to a pattern, which admits `1e5000` and a number of any length.
     """
-    spec, head = cluster.spec, cluster.spec.head_group_spec.template
-    storage = spec.gcs_fault_tolerance_options.storage if spec.gcs_fault_tolerance_options else None
-    secret, claim = spec.auth_options and spec.auth_options.secret_name, storage and storage.claim_name
+    spec, head, storage = cluster.spec, cluster.spec.head_group_spec.template, traits.embedded_storage(cluster)
+    secret = spec.auth_options and spec.auth_options.secret_name
     account = pod_json.text(pod_json.spec(head), "serviceAccountName")
     for field, kind, name in (
         ("authOptions.secretName", "Secret", secret),
         ("headGroupSpec.template.spec.serviceAccountName", "ServiceAccount", account),
-        ("gcsFaultToleranceOptions.storage.claimName", "PersistentVolumeClaim", claim),
+        ("gcsFaultToleranceOptions.storage.claimName", "PersistentVolumeClaim", storage.claim_name),
     ):
         if name and (found := kubernetes_syntax.dns_1123_subdomain_problems(name)):
             yield f"{field} is not the name of a {kind}: {'; '.join(found)}"
     yield from _of_template("headGroupSpec", head)
     for index, group in enumerate(traits.worker_groups(cluster)):
         yield from _of_template(f"workerGroupSpecs[{index}]", group.template)
-    if storage is not None and storage.size is not None and (problem := _of_amount(storage.size)) is not None:
+    if storage.size is not None and (problem := _of_amount(storage.size)) is not None:
         yield f"gcsFaultToleranceOptions.storage.size: {problem}"
 
 

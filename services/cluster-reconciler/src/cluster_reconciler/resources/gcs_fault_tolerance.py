@@ -8,7 +8,7 @@ from typing import Final
 from cluster_reconciler.resources import owner
 from common import labels, pod_json, quantity
 from common.api.opaque import Body
-from common.api.ray_cluster import GcsEmbeddedStorage, GcsFaultToleranceOptions, RayCluster, RedisCredential
+from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster, RedisCredential
 from common.kube.resources import PERSISTENT_VOLUME_CLAIM
 from common.pod_json import literal
 from common.ray import cluster_traits as traits
@@ -43,7 +43,7 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
     if traits.has_embedded_storage(cluster):
         gcs = literal("RAY_gcs_storage", "rocksdb"), literal("RAY_gcs_storage_path", STORAGE_PATH)
         pod_json.add_missing_env(container, *gcs)
-        sub_path = claim_options(cluster).sub_path
+        sub_path = traits.embedded_storage(cluster).sub_path
         mount = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH} | ({"subPath": sub_path} if sub_path else {})
         pod_json.ensure_list(container, "volumeMounts").append(mount)
         volume = {"name": STORAGE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(cluster)}}
@@ -65,20 +65,14 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         pod_json.add_missing_env(container, literal("REDIS_PASSWORD", password))
 
 
-def claim_options(cluster: RayCluster) -> GcsEmbeddedStorage:
-    """Return what the user asked of the volume; all defaults when nothing was."""
-    tolerance = cluster.spec.gcs_fault_tolerance_options
-    return (tolerance.storage if tolerance else None) or GcsEmbeddedStorage()
-
-
 def claim_name(cluster: RayCluster) -> str:
     """Return the claim's name: the user's own claim, or ours."""
-    return claim_options(cluster).claim_name or f"{cluster.metadata.name}-gcs-pvc"
+    return traits.embedded_storage(cluster).claim_name or f"{cluster.metadata.name}-gcs-pvc"
 
 
 def build_claim(cluster: RayCluster) -> Body:
     """Build our claim; it outlives the cluster under the policy Retain."""
-    wanted = claim_options(cluster)
+    wanted = traits.embedded_storage(cluster)
     spec: Body = {
         "accessModes": list(wanted.access_modes or DEFAULT_ACCESS_MODES),
         "resources": {"requests": {"storage": DEFAULT_SIZE if wanted.size is None else wanted.size}},
@@ -93,16 +87,15 @@ def build_claim(cluster: RayCluster) -> Body:
 
 def claim_drift(cluster: RayCluster, have: Body) -> str:
     """Return the differences between a claim as read and the user's options; a claim cannot be changed."""
-    wanted, spec = claim_options(cluster), pod_json.body(have, "spec")
-    found: list[str] = []
-    size = quantity.parse(DEFAULT_SIZE if wanted.size is None else wanted.size)
-    current = quantity.parse(pod_json.mapping(pod_json.body(spec, "resources"), "requests").get("storage", "0"))
+    wanted, spec, found = build_claim(cluster)["spec"], pod_json.body(have, "spec"), list[str]()
+    requests = (pod_json.mapping(pod_json.body(each, "resources"), "requests") for each in (wanted, spec))
+    size, current = (quantity.parse(each.get("storage", "0")) for each in requests)
     if size.compare(current) != 0:
         found.append(f"requested size {size} != current {current}")
     has_class = pod_json.text(spec, "storageClassName") or "<default>"
-    if wanted.storage_class_name not in {None, has_class}:
-        found.append(f"storageClassName {wanted.storage_class_name} != current {has_class}")
-    modes, has_modes = wanted.access_modes or DEFAULT_ACCESS_MODES, pod_json.strings(spec, "accessModes")
+    if (storage_class := wanted.get("storageClassName")) not in {None, has_class}:
+        found.append(f"storageClassName {storage_class} != current {has_class}")
+    modes, has_modes = (pod_json.strings(each, "accessModes") for each in (wanted, spec))
     if sorted(modes) != sorted(has_modes):
         found.append(f"accessModes [{' '.join(modes)}] != current [{' '.join(has_modes)}]")
     return "; ".join(found)
@@ -110,7 +103,7 @@ def claim_drift(cluster: RayCluster, have: Body) -> str:
 
 def realigned_claim(cluster: RayCluster, have: Body) -> Body | None:
     """Return a claim as read, with the owner that the deletion policy asks for; None when it has it."""
-    outlives = claim_options(cluster).deletion_policy == "Retain"
+    outlives = traits.embedded_storage(cluster).deletion_policy == "Retain"
     if owner.controls(cluster, have) is not outlives:
         return None
     known = pod_json.bodies(have["metadata"], "ownerReferences")

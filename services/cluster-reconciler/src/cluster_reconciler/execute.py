@@ -107,9 +107,7 @@ class Execution:
     def plan_status(self, observed: Observed, outcome: Outcome) -> ClusterPlan:
         """Return the write of the status, if it differs, and when to reconcile again: at once after suspension has moved on."""
         observed, old, now = self._reads.from_state(observed), observed.cluster.status, observed.now
-        is_named = outcome.failure is None or not outcome.failure.is_of_name
-        violation = compute.head_violation(observed, has_failed=outcome.failure is not None) if is_named else None
-        if violation is not None:
+        if (violation := compute.head_violation(observed, outcome)) is not None:
             return ClusterPlan(fault=violation)
         status, meta = compute.compute(observed, outcome), observed.cluster.metadata
         key = Key(meta.namespace, meta.name)

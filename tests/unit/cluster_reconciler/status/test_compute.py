@@ -209,12 +209,17 @@ def test_endpoints_prefer_node_ports_and_are_never_removed() -> None:
     ],
 )
 def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None:
-    assert (compute.head_violation(observed, has_failed=False) or "").startswith(starts)
+    assert (compute.head_violation(observed, Outcome()) or "").startswith(starts)
+
+
+def test_the_status_of_a_wrong_name_depends_on_no_head() -> None:
+    misnamed = Outcome(failure=Failure(ReplicaFailure.INVALID_METADATA, "too long"), is_clean=False)
+    assert compute.head_violation(an_observation(a_head_pod("a"), a_head_pod("b")), misnamed) is None
 
 
 def test_a_status_without_a_service_has_the_reason() -> None:
     observed = an_observation(head_services=())
-    assert compute.head_violation(observed, has_failed=True) is None
+    assert compute.head_violation(observed, FAILED) is None
     assert compute.head_info(observed) == HeadInfo()
 
 

@@ -51,7 +51,7 @@ def _refused(note: str) -> list[Finding]:
 def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
     """Return the changes of the status."""
     outcome = execute.outcome_of(plan, Executed())
-    if not plan.writes_status or compute.head_violation(observed, has_failed=outcome.failure is not None) is not None:
+    if not plan.writes_status or compute.head_violation(observed, outcome) is not None:
         return []
     old = observed.cluster.status
     new = compute.compute(observed, outcome)

@@ -14,7 +14,6 @@ from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.quantity import Quantity
 from common.ray import cluster_traits as traits
 
-TPU: Final = "google.com/tpu"
 _MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")
 
 Amounts = dict[str, Quantity]
@@ -26,7 +25,7 @@ def for_status(cluster: RayCluster) -> dict[str, str]:
     gpu = quantity.ZERO
     for name in sorted(filter(is_gpu, total)):
         gpu = gpu.add(total[name])
-    fields = {"desired_cpu": "cpu", "desired_memory": "memory", "desired_tpu": TPU}
+    fields = {"desired_cpu": "cpu", "desired_memory": "memory", "desired_tpu": "google.com/tpu"}
     shown = {field: str(total.get(name, quantity.ZERO)) for field, name in fields.items()}
     return {**shown, "desired_gpu": str(gpu)}
 

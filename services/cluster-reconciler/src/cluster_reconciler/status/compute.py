@@ -164,18 +164,20 @@ def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condit
     )
 
 
-def head_violation(observed: Observed, *, has_failed: bool) -> str | None:
-    """Return why the head's addresses are unknown, so that no status can be written; None when they are known.
+def head_violation(observed: Observed, outcome: Outcome) -> str | None:
+    """Return why the head's addresses are unknown, so that no status can be written; None when they are known, or do not change.
 
-    Where something `has_failed`, its Service may be missing for that very reason, which the status reports.
+    Where something failed, its Service may be missing for that very reason, which the status reports.
     """
     cluster = observed.cluster.metadata
+    if outcome.failure is not None and outcome.failure.is_of_name:
+        return None
     if len(observed.heads) > 1:
         found = " ".join(pod.metadata.name for pod in observed.heads)
         return f"found multiple heads. cluster name {cluster.name}, pods [{found}]"
     match observed.head_services:
         case ():
-            return None if has_failed else f"unable to find head service. cluster name {cluster.name}"
+            return None if outcome.failure is not None else f"unable to find head service. cluster name {cluster.name}"
         case (service,):
             return None if service.spec.cluster_ip else f"head service IP is empty. cluster name {cluster.name}"
         case services:

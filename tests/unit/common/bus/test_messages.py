@@ -99,5 +99,3 @@ def test_a_name_survives_its_subject(name: str) -> None:
     where = subjects.parse_state(subjects.state(PLACE, "RayCluster", "ns", name))
 
     assert where == subjects.StateSubject(PLACE, "raycluster", "ns", name)
-    assert subjects.parse_synced(subjects.synced(63)) == 63
-    assert subjects.parse_synced(subjects.state(PLACE, "Pod", "ns", "synced")) is None

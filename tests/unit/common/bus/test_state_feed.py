@@ -13,6 +13,7 @@ from common.bus.messages import Synced
 from common.bus.nats import Bus
 from common.bus.session import Handler
 from common.bus.state_feed import StateFeed
+from common.bus.subjects import Place, Tree
 from support.fakes.listener import Recorder
 
 pytestmark = pytest.mark.looptime
@@ -29,6 +30,7 @@ class EarlyServer:
 
     def __init__(self) -> None:
         self.marker = Synced(epoch="one", version=9)
+        self.subject = subjects.synced(PARTITION)
         self.restored: Synced | None = None
         """The marker after a cancellation that nobody asked for, which meets the wait for the first answer."""
         self.lost: Callable[[str], None] = lambda _: None
@@ -49,18 +51,15 @@ class EarlyServer:
 
         return end
 
-    async def api(self, subject: str, body: object, answer_type: type[Any]) -> Any:
+    async def deliver(self, headers: dict[str, str], payload: bytes, number: int = 1) -> None:
+        """Deliver the message of a number to the reader."""
         assert self._deliver is not None
+        client, reply = cast("Client", None), REPLY.format(number)
+        await self._deliver(Msg(client, subject=self.subject, reply=reply, data=payload, headers=headers))
+
+    async def api(self, subject: str, body: object, answer_type: type[Any]) -> Any:
         wire = messages.encode(self.marker)
-        await self._deliver(
-            Msg(
-                cast("Client", None),
-                subject=subjects.synced(PARTITION),
-                reply=REPLY.format(1),
-                data=wire.payload,
-                headers=wire.headers,
-            )
-        )
+        await self.deliver(wire.headers, wire.payload)
         if self.restored is not None:
             self.marker, self.restored = self.restored, None
             raise asyncio.CancelledError
@@ -90,4 +89,26 @@ async def test_versions_that_began_again_are_noticed_after_a_stray_cancellation(
         following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
         await asyncio.sleep(1)
         assert (recorder.syncs, recorder.rewinds) == ([9, 3], 1)
+        following.cancel()
+
+
+async def test_a_marker_under_the_subject_of_an_object_completes_no_load() -> None:
+    server, recorder = EarlyServer(), Recorder()
+    server.subject = subjects.state(Place(PARTITION, Tree.SERVICE), "Pod", "ns", "one")
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        await asyncio.sleep(1)
+        assert recorder.syncs == []
+        following.cancel()
+
+
+async def test_a_marker_that_is_not_readable_stops_its_partition() -> None:
+    server, recorder = EarlyServer(), Recorder()
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        await asyncio.sleep(1)
+        assert recorder.is_synced
+
+        await server.deliver({messages.KIND: messages.SYNCED}, b"{", number=2)
+        assert not recorder.is_synced
         following.cancel()

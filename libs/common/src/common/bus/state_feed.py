@@ -192,7 +192,7 @@ class _Load:
     def _not_read(self, subject: str, kind: str, why: str) -> None:
         """Stop deciding on a partition of which some state is not known; skip messages under other subjects."""
         metrics.UNDECODABLE.labels("feed", kind).inc()
-        if subjects.parse_state(subject) is None and subjects.parse_synced(subject) is None:
+        if subjects.parse_state(subject) is None and subject != subjects.synced(self._partition):
             log.warning("a message is skipped", subject=subject, why=why)
             return
         if not self._unreadable:
@@ -218,7 +218,7 @@ class _Load:
             raise Broken(
                 f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"
             )
-        if subjects.parse_synced(subject) == self._partition:
+        if subject == subjects.synced(self._partition):
             if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
                 raise Broken(f"the watcher began epoch {marker.epoch}")
             self._marker = marker

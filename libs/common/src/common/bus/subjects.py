@@ -99,15 +99,6 @@ def synced(partition: int) -> str:
     return f"ray.state.{partition}.{Tree.SERVICE}.synced"
 
 
-def parse_synced(subject: str) -> int | None:
-    """Return the partition that a marker is about; None for any other subject."""
-    match subject.split("."):
-        case ["ray", "state", partition, Tree.SERVICE, "synced"] if partition.isdecimal():
-            return int(partition)
-        case _:
-            return None
-
-
 def partition_filter(partition: int | str, tree: Tree | None = None) -> str:
     """Return the filter that matches all of one partition, or one kind of its trees; `*` stands for every partition."""
     return f"ray.state.{partition}.>" if tree is None else f"ray.state.{partition}.{tree}.>"

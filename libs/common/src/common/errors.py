@@ -92,6 +92,11 @@ def leaves(problem: BaseException) -> Iterator[BaseException]:
         yield from leaves(each)
 
 
+def text_of(problem: BaseException) -> str:
+    """Return the text of an error, or at least its kind."""
+    return str(problem) or type(problem).__name__
+
+
 class Problem(msgspec.Struct, Generic[Code], frozen=True):
     """Why an object does not reach its goal: decisions read its code, users its message."""
 

@@ -214,7 +214,7 @@ def is_refusal(problem: BaseException) -> bool:
 
 def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
     """Return in one line why a server cannot be used, and the remedy where there is one."""
-    text = str(problem) or type(problem).__name__
+    text = errors.text_of(problem)
     if isinstance(problem, ssl.SSLCertVerificationError):
         return _distrust(problem, settings)
     if is_refusal(problem):

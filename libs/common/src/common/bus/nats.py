@@ -22,7 +22,7 @@ from nats.aio.client import Client
 from common import errors
 from common.bus import access, refusals
 from common.bus.access import Access, FileKeys, Keys, Registration
-from common.bus.session import LOST, Incoming, Session, status_of, text_of
+from common.bus.session import LOST, Incoming, Session, status_of
 from common.bus.streams import StreamInfo
 from common.clock import SystemClock
 from common.observability import metrics
@@ -224,7 +224,7 @@ class Bus:
         if self._session is None:
             self._last_error = problem
             return
-        text = text_of(problem)
+        text = errors.text_of(problem)
         log.warning("NATS reports an error", error=text)
         if (refused := NOT_ALLOWED.search(text.lower())) is not None:
             subject = refused.group(1)

@@ -68,7 +68,7 @@ class Session:
         except nats_errors.MaxPayloadError as problem:
             raise errors.Rejected(f"{subject}: {len(payload)} bytes are more than the server takes") from problem
         except (nats_errors.Error, OSError) as problem:
-            raise errors.Unavailable(f"NATS cannot be asked: {text_of(problem)}") from problem
+            raise errors.Unavailable(f"NATS cannot be asked: {errors.text_of(problem)}") from problem
         finally:
             self._waiting.pop(token, None)
             if answer.done() and not answer.cancelled():
@@ -84,7 +84,7 @@ class Session:
         try:
             await self.client.publish(subject, payload, reply=reply)
         except (nats_errors.Error, OSError) as problem:
-            raise errors.Unavailable(f"NATS cannot be reached: {text_of(problem)}") from problem
+            raise errors.Unavailable(f"NATS cannot be reached: {errors.text_of(problem)}") from problem
 
     async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
         """Subscribe; return how to end that."""
@@ -92,7 +92,7 @@ class Session:
             async with asyncio.timeout(REQUEST_SECONDS):
                 subscription = await self._subscribe(subject, handler)
         except (nats_errors.Error, TimeoutError) as problem:
-            raise errors.Unavailable(f"NATS cannot be listened to: {text_of(problem)}") from problem
+            raise errors.Unavailable(f"NATS cannot be listened to: {errors.text_of(problem)}") from problem
 
         async def end() -> None:
             if self.lost is None:
@@ -171,8 +171,3 @@ class Session:
 def status_of(message: Msg) -> str:
     """Return the code of an answer that is a status and no message, such as 404."""
     return cast("Mapping[str, str]", message.headers or {}).get("Status", "")
-
-
-def text_of(problem: BaseException) -> str:
-    """Return the text of a problem, or at least its kind."""
-    return str(problem) or type(problem).__name__

@@ -263,7 +263,7 @@ class KubeClient(Kube):
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             if not is_answered:
                 self._meter.answered(method, UNANSWERED, now() - began)
-            text = str(problem) or type(problem).__name__
+            text = errors.text_of(problem)
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
 

@@ -128,7 +128,7 @@ class DirectDashboard:
                         body = await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
                         body = untrusted.without(body, target.token or "")
         except self._failures as problem:
-            text = str(problem) or type(problem).__name__
+            text = errors.text_of(problem)
             raise errors.Unavailable(f"{target.what} at {where} does not answer: {text}") from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
             return body

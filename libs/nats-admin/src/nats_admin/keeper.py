@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.meta import Envelope, Items, ObjectMeta
 from common.bus import nkeys
 from common.clock import Clock
 from common.kube.client import KubeClient, Patch
@@ -51,21 +52,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     server: Server
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Meta
+class _ConfigMap(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
     data: dict[str, str] = {}
-
-
-class _Pods(msgspec.Struct, frozen=True):
-    items: list[_Object]
-
-
-class _Maps(msgspec.Struct, frozen=True):
-    items: list[_Object]
 
 
 class Keeper:
@@ -87,7 +76,7 @@ class Keeper:
     async def write_once(self) -> None:
         """Write the files as the ConfigMaps are now; raise `RaybusError` or `OSError`."""
         body = await self._kube.list(CONFIG_MAP, self._place.namespace, label_selector=key_registry.LABEL)
-        self._maps = {each.metadata.name: each.data for each in msgspec.json.decode(body, type=_Maps).items}
+        self._maps = {each.metadata.name: each.data for each in msgspec.json.decode(body, type=Items[_ConfigMap]).items}
         await self._write()
 
     async def run(self) -> None:
@@ -165,7 +154,7 @@ class Keeper:
     async def forget_pods(self) -> None:
         """Remove the entries of pods that were missing the last time, and are missing still."""
         body = await self._kube.list(POD, self._place.namespace)
-        pods = frozenset(each.metadata.name for each in msgspec.json.decode(body, type=_Pods).items)
+        pods = frozenset(each.metadata.name for each in msgspec.json.decode(body, type=Items[Envelope]).items)
         missing = key_registry.gone(self._maps, pods)
         for name, entry in sorted(missing & self._missing):
             await self._patch(name, {entry: None})
@@ -189,12 +178,12 @@ class Keeper:
 
     def present(self, raw: bytes, why: str = "") -> None:
         if not why:
-            found = msgspec.json.decode(raw, type=_Object)
+            found = msgspec.json.decode(raw, type=_ConfigMap)
             self._maps[found.metadata.name] = found.data
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        self._maps.pop(msgspec.json.decode(raw, type=_Object).metadata.name, None)
+        self._maps.pop(msgspec.json.decode(raw, type=Envelope).metadata.name, None)
         self._changed.set()
 
     def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002  (a sink's)

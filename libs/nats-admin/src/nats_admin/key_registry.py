@@ -80,14 +80,10 @@ def gone(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
 
 def _entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
     """Yield where an entry of a user is, and its value."""
-    name = KEYS_PREFIX + user
-    if user in USERS:
-        for entry, value in sorted(maps.get(name, {}).items()):
-            yield f"ConfigMap {name}, entry {entry}", value
-        return
-    name = KEYS_PREFIX + NAMED
+    has_own = user in USERS
+    name = KEYS_PREFIX + (user if has_own else NAMED)
     for entry, value in sorted(maps.get(name, {}).items()):
-        if f"subscriber-{entry.partition('.')[0]}" == user:
+        if has_own or f"subscriber-{entry.partition('.')[0]}" == user:
             yield f"ConfigMap {name}, entry {entry}", value
 
 

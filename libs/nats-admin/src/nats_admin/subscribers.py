@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from common import errors
+from common.api.kubernetes_syntax import dns_1123_problems
 from common.bus import subjects
 from common.bus.streams import SECOND, Config
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 MOST: Final = 100
 """Named subscribers of one installation: each costs the server a consumer."""
 MOST_UNACKNOWLEDGED: Final = 1_000
@@ -87,7 +87,7 @@ def _one(text: str) -> Subscriber:
     if not _NAME.fullmatch(name):
         raise errors.InvalidSpec(f"subscribers: {name!r} is no name: use up to 32 of a-z, 0-9 and '-'")
     for namespace in namespaces:
-        if not _NAMESPACE.fullmatch(namespace):
+        if dns_1123_problems(namespace):
             raise errors.InvalidSpec(
                 f"subscribers: {namespace!r}, of {name!r}, is no namespace; write NAME=NS1,NS2;NAME=NS3"
             )

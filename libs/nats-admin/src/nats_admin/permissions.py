@@ -52,19 +52,21 @@ def _recover(stream: str) -> tuple[str, ...]:
 READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST")
 
 
-def _service(name: str, *publish: str) -> User:
-    return User(name=name, account=RAY, publish=publish, subscribe=(f"_INBOX_{name}.>",))
+def _user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> User:
+    """Return a user that receives answers in an inbox of its own."""
+    return User(name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives))
 
 
 def _sharded(name: str, *publish: str) -> User:
     """Return the user of a service with replicas that publish hints about their Leases and receive those of their own service."""
-    inbox, hints = f"_INBOX_{name}.>", subjects.members(name)
-    return User(name=name, account=RAY, publish=(*publish, hints), subscribe=(inbox, hints))
+    hints = subjects.members(name)
+    return _user(name, RAY, *publish, hints, receives=(hints,))
 
 
 USERS: Final = (
-    _service(
+    _user(
         "watcher",
+        RAY,
         subjects.ALL_STATE,
         f"{API}.STREAM.INFO.{STATE}",
         f"{API}.STREAM.PURGE.{STATE}",
@@ -74,72 +76,56 @@ USERS: Final = (
     _sharded("cluster-reconciler", *READ_STATE),
     _sharded("service-reconciler", *READ_SERVICES, *PUBLISH_EVENTS),
     _sharded("traffic-manager", *READ_SERVICES),
-    User(
-        name="keeper",
-        account=RAY,
-        publish=(*MAKE_STATE, *MAKE_EVENTS),
-        subscribe=("_INBOX_keeper.>", subjects.RECOVERY),
-    ),
-    _service(
+    _user("keeper", RAY, *MAKE_STATE, *MAKE_EVENTS, receives=(subjects.RECOVERY,)),
+    _user(
         "provisioner",
+        RAY,
         *MAKE_STATE,
         f"{API}.STREAM.UPDATE.{STATE}",
         *MAKE_EVENTS,
         f"{API}.STREAM.UPDATE.{EVENTS}",
     ),
-    User(
-        name="keeper-outside",
-        account=OUTSIDE,
-        publish=(*MAKE_EVENTS, *MAKE_CONSUMERS),
-        subscribe=("_INBOX_keeper-outside.>", subjects.RECOVERY),
-    ),
-    User(
-        name="provisioner-outside",
-        account=OUTSIDE,
-        publish=(*MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}", *MAKE_CONSUMERS),
-        subscribe=("_INBOX_provisioner-outside.>",),
-    ),
+    _user("keeper-outside", OUTSIDE, *MAKE_EVENTS, *MAKE_CONSUMERS, receives=(subjects.RECOVERY,)),
+    _user("provisioner-outside", OUTSIDE, *MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}", *MAKE_CONSUMERS),
     # For emergencies, by hand: no process of raybus has these keys.
-    User(
-        name="administrator",
-        account=RAY,
-        publish=(*READ_STREAMS, *_recover(STATE), *_recover(EVENTS), subjects.RECOVERY),
-        subscribe=("_INBOX.>", "_INBOX_administrator.>"),
+    _user(
+        "administrator",
+        RAY,
+        *READ_STREAMS,
+        *_recover(STATE),
+        *_recover(EVENTS),
+        subjects.RECOVERY,
+        receives=("_INBOX.>",),
     ),
-    User(
-        name="administrator-outside",
-        account=OUTSIDE,
-        publish=(
-            *READ_STREAMS,
-            *_recover(EVENTS),
-            f"{API}.CONSUMER.NAMES.{EVENTS}",
-            f"{API}.CONSUMER.LIST.{EVENTS}",
-            f"{API}.CONSUMER.INFO.{EVENTS}.*",
-            f"{API}.CONSUMER.DELETE.{EVENTS}.*",
-            subjects.RECOVERY,
-        ),
-        subscribe=("_INBOX_administrator-outside.>",),
+    _user(
+        "administrator-outside",
+        OUTSIDE,
+        *READ_STREAMS,
+        *_recover(EVENTS),
+        f"{API}.CONSUMER.NAMES.{EVENTS}",
+        f"{API}.CONSUMER.LIST.{EVENTS}",
+        f"{API}.CONSUMER.INFO.{EVENTS}.*",
+        f"{API}.CONSUMER.DELETE.{EVENTS}.*",
+        subjects.RECOVERY,
     ),
-    User(
-        name="subscriber",
-        account=OUTSIDE,
-        publish=(
-            f"{API}.INFO",
-            f"{API}.STREAM.INFO.{EVENTS}",
-            f"{API}.STREAM.NAMES",
-            f"{API}.STREAM.LIST",
-            f"{API}.STREAM.MSG.GET.{EVENTS}",
-            f"{API}.DIRECT.GET.{EVENTS}",
-            f"{API}.DIRECT.GET.{EVENTS}.>",
-            f"{API}.CONSUMER.CREATE.{EVENTS}",
-            f"{API}.CONSUMER.CREATE.{EVENTS}.>",
-            f"{API}.CONSUMER.MSG.NEXT.{EVENTS}.*",
-            f"{API}.CONSUMER.INFO.{EVENTS}.*",
-            f"{API}.CONSUMER.DELETE.{EVENTS}.*",
-            f"$JS.ACK.{EVENTS}.>",
-            f"$JS.FC.{EVENTS}.>",
-        ),
-        subscribe=("_INBOX.>", "_INBOX_subscriber.>", subjects.ALL_EVENTS),
+    _user(
+        "subscriber",
+        OUTSIDE,
+        f"{API}.INFO",
+        f"{API}.STREAM.INFO.{EVENTS}",
+        f"{API}.STREAM.NAMES",
+        f"{API}.STREAM.LIST",
+        f"{API}.STREAM.MSG.GET.{EVENTS}",
+        f"{API}.DIRECT.GET.{EVENTS}",
+        f"{API}.DIRECT.GET.{EVENTS}.>",
+        f"{API}.CONSUMER.CREATE.{EVENTS}",
+        f"{API}.CONSUMER.CREATE.{EVENTS}.>",
+        f"{API}.CONSUMER.MSG.NEXT.{EVENTS}.*",
+        f"{API}.CONSUMER.INFO.{EVENTS}.*",
+        f"{API}.CONSUMER.DELETE.{EVENTS}.*",
+        f"$JS.ACK.{EVENTS}.>",
+        f"$JS.FC.{EVENTS}.>",
+        receives=("_INBOX.>", subjects.ALL_EVENTS),
     ),
 )
 
@@ -151,12 +137,8 @@ def with_subscribers(subscribers: Iterable[Subscriber]) -> tuple[User, ...]:
 
 def _subscriber(subscriber: Subscriber) -> User:
     consumer = f"{EVENTS}.{subscriber.name}"
-    return User(
-        name=subscriber.user,
-        account=OUTSIDE,
-        publish=(f"{API}.CONSUMER.INFO.{consumer}", f"{API}.CONSUMER.MSG.NEXT.{consumer}", f"$JS.ACK.{consumer}.>"),
-        subscribe=(f"_INBOX_{subscriber.user}.>",),
-    )
+    rights = (f"{API}.CONSUMER.INFO.{consumer}", f"{API}.CONSUMER.MSG.NEXT.{consumer}", f"$JS.ACK.{consumer}.>")
+    return _user(subscriber.user, OUTSIDE, *rights)
 
 
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")

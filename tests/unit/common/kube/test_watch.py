@@ -38,9 +38,9 @@ class Answer(asyncio.StreamReader):
 
 
 class Api:
-    """Answers one list, then each watch with the next lines; implements what `Watch` needs of a `KubeClient`."""
+    """Answers one list, then each watch with the next lines, or a refusal; implements what `Watch` needs of a `KubeClient`."""
 
-    def __init__(self, listed: bytes, *watches: list[bytes]) -> None:
+    def __init__(self, listed: bytes, *watches: list[bytes] | errors.RaybusError) -> None:
         self.listed = listed
         self.watches = list(watches)
         self.resumed_at: list[str] = []
@@ -59,6 +59,8 @@ class Api:
             self.is_over.set()
             await asyncio.Event().wait()
         lines = self.watches.pop(0)
+        if isinstance(lines, errors.RaybusError):
+            raise lines
         reader = Answer()
         reader.feed_data(b"".join(line + b"\n" for line in lines))
         reader.feed_eof()
@@ -126,6 +128,24 @@ async def test_an_expired_version_is_listed_again_and_another_error_is_not(code:
     await follow(api)
 
     assert (api.lists, api.resumed_at[1:]) == ((2, ["10"]) if code == 410 else (1, ["11"]))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "lists"),
+    [
+        pytest.param(errors.Conflict("too old resource version"), 2, id="expired"),
+        pytest.param(errors.Unavailable("Timeout: Too large resource version: 11, current: 3"), 2, id="restored"),
+        pytest.param(errors.NotFound("the server could not find the requested resource"), 2, id="not served"),
+        pytest.param(errors.Unavailable("the server is busy"), 1, id="busy"),
+    ],
+)
+async def test_a_refused_watch_is_listed_again_where_its_version_is_of_no_use(
+    refusal: errors.RaybusError, lists: int
+) -> None:
+    api = Api(b"", [an_event("ADDED", an_object(11))], refusal)
+    await follow(api)
+
+    assert (api.lists, api.resumed_at[2:]) == (lists, ["10"] if lists == 2 else ["11"])
 
 
 @pytest.mark.parametrize("levels", [101, 5_000])

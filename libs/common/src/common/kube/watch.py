@@ -169,8 +169,6 @@ class Watch:
                 log.info("the watch expired; listing again", watch=str(self.target))
                 self._version = None
             except errors.RaybusError as problem:
-                if AHEAD in str(problem):
-                    self._version = None
                 await asyncio.sleep(self._failed(problem))
             except Exception as problem:  # noqa: BLE001  (one collection, and not the process, waits and is listed again)
                 self._version = None
@@ -283,8 +281,8 @@ class Watch:
         is_missing = isinstance(problem, errors.NotFound)
         is_not_served = is_missing or isinstance(problem, errors.Forbidden)
         why = "is not served by the API server; install its CRD" if is_missing else str(problem)
-        if is_not_served or isinstance(problem, errors.Conflict):  # 410 in the middle of a paged list
-            self._version = None
+        if is_not_served or isinstance(problem, errors.Conflict) or AHEAD in str(problem):
+            self._version = None  # a conflict is 410 in the middle of a paged list
         if is_not_served and self.target.is_optional:
             if not self.known.is_set() or self.is_served:
                 log.info("an optional kind is left out", watch=str(self.target), why=why)

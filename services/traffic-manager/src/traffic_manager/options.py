@@ -50,7 +50,6 @@ def gateway_class(observed: Observed) -> str:
 
 
 def _given(observed: Observed) -> list[Json]:
-    of_spec: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
-    strategies = [of_spec] if serve_writer.asks_for_steps(observed.service) else []
-    strategies += [] if observed.pending is None else [observed.pending.strategy]
-    return [each.get("clusterUpgradeOptions") or {} for each in strategies]
+    given = [observed.service.raw_upgrade_options] if serve_writer.asks_for_steps(observed.service) else []
+    begun = [] if observed.pending is None else [observed.pending.strategy.get("clusterUpgradeOptions") or {}]
+    return [*given, *begun]

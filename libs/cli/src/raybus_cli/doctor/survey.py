@@ -164,11 +164,8 @@ def _asked_classes(services: list[RayService] | None) -> frozenset[str]:
 
 
 def _class_of(service: RayService) -> str:
-    if not serve_writer.asks_for_steps(service):
-        return ""
-    strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
-    options: Json = strategy.get("clusterUpgradeOptions") or {}
-    return str(options.get("gatewayClassName") or "")
+    asks = serve_writer.asks_for_steps(service)
+    return str(service.raw_upgrade_options.get("gatewayClassName") or "") if asks else ""
 
 
 async def _kuberay(kube: KubeClient) -> list[Watching] | None:

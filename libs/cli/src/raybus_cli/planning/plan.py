@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 from common.api.ray_service import KIND as RAY_SERVICE
@@ -154,10 +153,8 @@ def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, s
 
 def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
     """Return the options of an upgrade in steps: those to try, else those of the manifest."""
-    strategy_of: Json = goal.raw_spec.get("upgradeStrategy") or {}
-    held: Json = strategy_of.get("clusterUpgradeOptions") or {}
     tried = {"maxSurgePercent": sizing.surge, "stepSizePercent": sizing.step, "intervalSeconds": sizing.interval}
-    given = {**held, **{name: value for name, value in tried.items() if value is not None}}
+    given = {**goal.raw_upgrade_options, **{name: value for name, value in tried.items() if value is not None}}
     unavailable = upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
     return upgrade_controls.policy_of(given, unavailable=unavailable)
 

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import BETA, Gates
 from common.ray import serve_writer
@@ -25,20 +24,16 @@ DEFAULT: Final = "NewCluster"
 
 def strategy(service: RayService) -> str:
     """Return the type of the upgrade strategy."""
-    return str(_strategy(service).get("type") or DEFAULT)
+    return str(service.raw_upgrade_strategy.get("type") or DEFAULT)
 
 
 def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
     """Return the traffic policy; None where the traffic moves at once, or where the options are invalid."""
     if not serve_writer.is_incremental(service, gates):
         return None
-    given: Json = _strategy(service).get("clusterUpgradeOptions") or {}
-    found = upgrade_controls.policy_of(given, unavailable=upgrade_controls.of(service).unavailable)
+    unavailable = upgrade_controls.of(service).unavailable
+    found = upgrade_controls.policy_of(service.raw_upgrade_options, unavailable=unavailable)
     return found if found is not None and found.step > 0 else None
-
-
-def _strategy(service: RayService) -> Json:
-    return service.raw_spec.get("upgradeStrategy") or {}
 
 
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)

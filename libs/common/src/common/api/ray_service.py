@@ -115,6 +115,16 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
         return text if isinstance(text, str) else ""
 
     @property
+    def raw_upgrade_strategy(self) -> Json:
+        """`spec.upgradeStrategy` as written, empty without one."""
+        return self.raw_spec.get("upgradeStrategy") or {}
+
+    @property
+    def raw_upgrade_options(self) -> Json:
+        """`spec.upgradeStrategy.clusterUpgradeOptions` as written, empty without any."""
+        return self.raw_upgrade_strategy.get("clusterUpgradeOptions") or {}
+
+    @property
     def raw_cluster_config(self) -> Json:
         """`spec.rayClusterConfig` as written: what is hashed, and copied into RayClusters. Never change it in place."""
         found = self.raw_spec.get("rayClusterConfig")

@@ -9,7 +9,6 @@ strategy that it was begun with, whatever spec and gate are by then (spec rayser
 from typing import Final
 
 from common import labels
-from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import Gate, Gates
 
@@ -33,5 +32,4 @@ def is_incremental(service: RayService, gates: Gates) -> bool:
 
 def asks_for_steps(service: RayService) -> bool:
     """Return whether the spec wants upgrades in steps."""
-    strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
-    return strategy.get("type") == INCREMENTAL
+    return service.raw_upgrade_strategy.get("type") == INCREMENTAL

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 from common import labels
-from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import deployed_config, serve_config, serve_status, serve_writer
@@ -74,9 +73,8 @@ def submission(
 def sending(view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents) -> Submit:
     """Return the PUT of a config, with the record of what its cluster was begun with; where traffic moves in steps it keeps its strategy."""
     kept = view.strategy if serve_writer.is_recorded(service) else None
-    strategy: Json = kept or service.raw_spec.get("upgradeStrategy") or {}
     spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
-    given = Given(serve_config=config, spec_hash=spec_hash, upgrade_strategy=strategy)
+    given = Given(serve_config=config, spec_hash=spec_hash, upgrade_strategy=kept or service.raw_upgrade_strategy)
     return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, events=events, chain=CHAIN)
 
 

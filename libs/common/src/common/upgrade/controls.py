@@ -124,8 +124,7 @@ def interval(options: Json) -> timedelta | None:
 
 def interval_of(service: RayService) -> timedelta:
     """Return the interval between two steps that the spec of a RayService asks for; none where it asks for none."""
-    strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
-    return interval(strategy.get("clusterUpgradeOptions") or {}) or timedelta(0)
+    return interval(service.raw_upgrade_options) or timedelta(0)
 
 
 def policy_of(options: Json, *, unavailable: int) -> Policy | None:

@@ -21,7 +21,6 @@ from msgspec import UnsetType
 
 from common import durations, labels
 from common.api.meta import SKEW
-from common.api.opaque import Json
 from common.errors import Problem
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
@@ -246,8 +245,7 @@ def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -
         return Problem(Reason.APPLICATION_NOT_READY, text)
     if (trouble := problems.route_trouble(observed)) is not None:
         return Problem(Reason.GATEWAY_NOT_READY, trouble.message)
-    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
-    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    options = observed.service.raw_upgrade_options
     if 0 in {options.get("maxSurgePercent"), options.get("stepSizePercent")}:
         return _unmoved("maxSurgePercent and stepSizePercent must both be greater than 0")
     return _unmoved("the traffic does not move")

@@ -146,6 +146,18 @@ def test_what_was_set_longest_ago_makes_room() -> None:
     assert held == {"a": 2, "c": 3}
 
 
+def test_what_makes_room_or_is_deleted_is_ended() -> None:
+    ended: list[int] = []
+    held = Remembered[str, int](most=2, dropped=ended.append)
+    for number, name in enumerate("abac"):
+        held[name] = number
+    assert ended == [1]
+    del held["a"]
+    assert held.pop("c", None) == 3
+    assert held.pop("c", None) is None
+    assert ended == [1, 2, 3]
+
+
 def test_what_has_a_size_makes_room_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "ROOM", 10)
     held = Remembered[str, str](size=lambda name, value: len(name) + len(value))

@@ -50,14 +50,22 @@ ROOM: Final = 64 * 2**20
 
 
 class Remembered(MutableMapping[Name, Value]):
-    """What a process remembers of most objects; what was set longest ago makes room, for values with a `size` as for their number."""
+    """What a process remembers of most objects; what was set longest ago makes room, for values with a `size` as for their number.
+
+    `dropped` gets each value that is deleted or makes room, but none that another replaces.
+    """
 
     def __init__(
-        self, *, most: int | None = None, size: Callable[[Name, Value], int] = lambda _name, _value: 0
+        self,
+        *,
+        most: int | None = None,
+        size: Callable[[Name, Value], int] = lambda _name, _value: 0,
+        dropped: Callable[[Value], object] = lambda _value: None,
     ) -> None:
         self._held: OrderedDict[Name, tuple[Value, int]] = OrderedDict()
         self._most = REMEMBERED if most is None else most
         self._size_of = size
+        self._dropped = dropped
         self._size = 0
 
     def __getitem__(self, key: Name) -> Value:
@@ -72,7 +80,9 @@ class Remembered(MutableMapping[Name, Value]):
             del self[next(iter(self._held))]
 
     def __delitem__(self, key: Name) -> None:
-        self._size -= self._held.pop(key)[1]
+        value, size = self._held.pop(key)
+        self._size -= size
+        self._dropped(value)
 
     def __iter__(self) -> Iterator[Name]:
         return iter(self._held)

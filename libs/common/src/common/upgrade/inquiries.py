@@ -6,8 +6,8 @@ with the same id. A query of Prometheus is put again and again while the step la
 
 import asyncio
 import base64
-from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -19,6 +19,7 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.runtime.background import Background
+from common.runtime.cache import Remembered
 from common.upgrade import prometheus, webhook
 from common.upgrade.gate_types import AnyGate, AskingGate, PrometheusGate, WebhookGate
 from common.upgrade.gates import Outcome, Result
@@ -90,13 +91,9 @@ class _Upgrade(msgspec.Struct):
     """What is asked for one upgrade."""
 
     moment: tuple[int, datetime | None]
-    inquiries: dict[AskingGate, _WebhookInquiry | _PrometheusInquiry] = {}
-
-    def drop(self, gates: Collection[AskingGate]) -> None:
-        """Drop what is known of some gates, and end what is under way for them."""
-        for gate in gates:
-            if (task := self.inquiries.pop(gate).task) is not None:
-                task.cancel()
+    inquiries: Remembered[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
+        default_factory=lambda: Remembered(dropped=lambda each: each.task and each.task.cancel())
+    )
 
 
 class Inquiries:
@@ -107,7 +104,7 @@ class Inquiries:
         self._outbound = outbound
         self._background = background
         self._clock = clock
-        self._upgrades: OrderedDict[str, _Upgrade] = OrderedDict()
+        self._upgrades = Remembered[str, _Upgrade](most=REMEMBERED, dropped=lambda each: each.inquiries.clear())
         """By the uid of the pending cluster."""
         self._under_way: Counter[str] = Counter()
         """By namespace."""
@@ -118,11 +115,10 @@ class Inquiries:
         held = self._upgrades.get(uid)
         if held is None or held.moment != step.moment:
             self.forget(uid)
-            held = self._upgrades[uid] = _Upgrade(moment=step.moment)
-        self._upgrades.move_to_end(uid)
-        while len(self._upgrades) > REMEMBERED:
-            self.forget(next(iter(self._upgrades)))
-        held.drop(held.inquiries.keys() - set(asked))  # those that an edit of the policy removed or changed
+            held = _Upgrade(moment=step.moment)
+        self._upgrades[uid] = held
+        for gate in held.inquiries.keys() - set(asked):  # those that an edit of the policy removed or changed
+            del held.inquiries[gate]
         found: dict[AnyGate, Result] = {}
         for gate in asked:
             new = _WebhookInquiry(gate=gate) if isinstance(gate, WebhookGate) else _PrometheusInquiry(gate=gate)
@@ -135,8 +131,7 @@ class Inquiries:
 
     def forget(self, uid: str) -> None:
         """Drop what is known of an upgrade, and end what is under way for it."""
-        if (held := self._upgrades.pop(uid, None)) is not None:
-            held.drop([*held.inquiries])
+        self._upgrades.pop(uid, None)
 
     async def _ask(self, step: Step, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
         if self._under_way[step.namespace] >= OF_A_NAMESPACE or self._under_way.total() >= AT_ONCE:

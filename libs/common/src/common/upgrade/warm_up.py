@@ -5,7 +5,6 @@ warm-up, and no client is sent there. What was sent is forgotten with the proces
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +14,7 @@ from common import errors
 from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
+from common.runtime.cache import Remembered
 from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
@@ -32,27 +32,24 @@ class WarmUps:
     def __init__(self, serve: ServeApi, background: Background) -> None:
         self._serve = serve
         self._background = background
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._runs = Remembered[str, _Run](most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel())
         """By the uid of the cluster."""
 
     async def of(self, uid: str, proxies: Sequence[Target], asked: WarmUp) -> WarmUpProgress:
         """Return how far the warm-up of a cluster is; it begins with the first call that knows proxies, and anew when it was edited."""
-        if uid in self._runs and self._runs[uid].asked != asked:
+        run = self._runs.get(uid)
+        if run is None or run.asked != asked:
             self.forget(uid)
-        if uid not in self._runs:
             if not proxies:
                 return WarmUpProgress(wanted=asked.requests)
             progress = WarmUpProgress(wanted=max(asked.requests, len(proxies)))
             run = self._runs[uid] = _Run(asked=asked, progress=progress)
-            run.task = await self._background.start(self._run(run.progress, proxies, asked))
-            while len(self._runs) > REMEMBERED:
-                self.forget(next(iter(self._runs)))
-        return msgspec.structs.replace(self._runs[uid].progress)
+            run.task = await self._background.start(self._run(progress, proxies, asked))
+        return msgspec.structs.replace(run.progress)
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a cluster's warm-up, and end it."""
-        if (run := self._runs.pop(uid, None)) is not None and run.task is not None:
-            run.task.cancel()
+        self._runs.pop(uid, None)
 
     async def _run(self, progress: WarmUpProgress, proxies: Sequence[Target], asked: WarmUp) -> None:
         left = iter(range(progress.wanted))

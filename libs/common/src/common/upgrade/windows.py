@@ -11,7 +11,6 @@ before, or after a restart with all that its nodes have counted.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -24,6 +23,7 @@ from common.ray.dashboard import Target
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
+from common.runtime.cache import Remembered
 from common.upgrade.gates import Window
 
 AGE: Final = 5.0
@@ -106,7 +106,9 @@ class Windows:
         self._serve = serve
         self._background = background
         self._clock = clock
-        self._upgrades: OrderedDict[str, _Upgrade] = OrderedDict()
+        self._upgrades = Remembered[str, _Upgrade](
+            most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
+        )
         """By the uid of the pending cluster."""
 
     async def of(
@@ -120,10 +122,7 @@ class Windows:
         is_unused: bool = False,
     ) -> Window | None:
         """Return what is known of an upgrade, by the uid of its pending cluster, and of its weights, which changed at `moved_at`; and read on."""
-        held = self._upgrades.setdefault(uid, _Upgrade(is_unused=is_unused))
-        self._upgrades.move_to_end(uid)
-        while len(self._upgrades) > REMEMBERED:
-            self.forget(next(iter(self._upgrades)))
+        held = self._upgrades[uid] = self._upgrades.get(uid) or _Upgrade(is_unused=is_unused)
         if held.moved_at != moved_at:
             held.moved_at, held.is_whole, held.is_read = moved_at, is_whole, False
             held.restarted_at, held.marks, held.recent, held.pending.answered = None, {}, (), {}
@@ -139,9 +138,7 @@ class Windows:
 
     def forget(self, uid: str) -> None:
         """Drop what is known of an upgrade."""
-        held = self._upgrades.pop(uid, None)
-        if held is not None and held.task is not None:
-            held.task.cancel()
+        self._upgrades.pop(uid, None)
 
     async def _read(self, held: _Upgrade, active: Nodes, pending: Nodes) -> None:
         moved_at = held.moved_at

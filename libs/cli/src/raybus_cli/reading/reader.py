@@ -190,9 +190,8 @@ class _Reader:
         """Read the objects of a kind that belong to some clusters."""
         found: list[T] = []
         for each in clusters:
-            marks = {labels.CLUSTER: each.metadata.name}
-            if resource is CONTROLLER_REVISION:
-                marks[revision.RECORD] = revision.SERVE_CONFIG
+            name = each.metadata.name
+            marks = revision.marks(name) if resource is CONTROLLER_REVISION else {labels.CLUSTER: name}
             found += await self.all(resource, view, marks)
         return found
 

@@ -96,9 +96,8 @@ def name(service: ObjectMeta, spec: Spec) -> str:
 
 def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Body:
     """Return the record of a spec; the highest number is the newest."""
-    body = revision.record(service, name(service, spec), number, Data(spec=spec.goal), kind=owner.KIND)
-    body["metadata"] |= {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
-    return body
+    noted = {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
+    return revision.record(service, name(service, spec), number, Data(spec=spec.goal), noted, kind=owner.KIND)
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:

@@ -72,17 +72,16 @@ def build(cluster: RayCluster, given: Given, number: int) -> Body:
     """Return the record of what a cluster is about to be given; the highest number is the current one."""
     meta = cluster.metadata
     incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]  # made again under its name, it has other records
-    body = record(meta, f"{meta.name}-serve-{incarnation}-{number}", number, given, kind=ray_cluster.KIND)
-    body["metadata"] |= {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
-    return body
+    noted = {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
+    return record(meta, f"{meta.name}-serve-{incarnation}-{number}", number, given, noted, kind=ray_cluster.KIND)
 
 
-def record(of: ObjectMeta, name: str, number: int, data: msgspec.Struct, *, kind: str) -> Body:
-    """Return a ControllerRevision that belongs to an object of a kind of Ray, without labels and annotations."""
+def record(of: ObjectMeta, name: str, number: int, data: msgspec.Struct, noted: Json, *, kind: str) -> Body:
+    """Return a ControllerRevision with these labels and annotations that belongs to an object of a kind of Ray."""
     return {
         "apiVersion": CONTROLLER_REVISION.api_version,
         "kind": CONTROLLER_REVISION.kind,
-        "metadata": {"name": name, "namespace": of.namespace, "ownerReferences": owner.reference(of, kind)},
+        "metadata": {"name": name, "namespace": of.namespace, "ownerReferences": owner.reference(of, kind), **noted},
         "data": msgspec.to_builtins(data),
         "revision": number,
     }

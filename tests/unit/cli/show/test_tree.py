@@ -105,6 +105,16 @@ def test_what_a_tenant_wrote_into_the_record_does_nothing_to_a_terminal() -> Non
     assert len(found.upgrade.gates.gates[0].text) <= 200
 
 
+def test_a_record_on_the_route_of_another_owner_is_not_shown() -> None:
+    snapshot = gated()
+    assert snapshot.route is not None
+    meta = msgspec.structs.replace(snapshot.route.metadata, owner_references=[])
+    route = msgspec.structs.replace(snapshot.route, metadata=meta)
+    found = tree.build(msgspec.structs.replace(snapshot, route=route), now=NOW).upgrade
+    assert found is not None
+    assert found.gates is None
+
+
 def test_what_is_ready_is_less_than_what_is_wanted_while_replicas_start() -> None:
     snapshot = in_steps(serve={GREEN: snapshots.serving(target=4, running=1, capacity=40)})
     assert tree.build(snapshot, now=NOW).clusters[1].ready_capacity == 10

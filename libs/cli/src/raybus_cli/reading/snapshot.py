@@ -14,7 +14,7 @@ from common.api.ray_service import RayService
 from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
-from common.upgrade import traffic_record
+from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
@@ -104,7 +104,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def record(self) -> Record:
         """Return the traffic record."""
-        return traffic_record.known(self.service, (self.route,))
+        return weighted_route.record_of(self.service, (self.route,))
 
     def cluster(self, name: str) -> RayCluster | None:
         """Return a cluster by name."""

@@ -51,5 +51,6 @@ def gateway_class(observed: Observed) -> str:
 
 def _given(observed: Observed) -> list[Json]:
     given = [observed.service.raw_upgrade_options] if serve_writer.asks_for_steps(observed.service) else []
-    begun = [] if observed.pending is None else [observed.pending.strategy.get("clusterUpgradeOptions") or {}]
-    return [*given, *begun]
+    if observed.pending is not None:
+        given.append(observed.pending.strategy.get("clusterUpgradeOptions") or {})
+    return given

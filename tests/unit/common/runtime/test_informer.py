@@ -52,9 +52,9 @@ class _Queue(WorkQueue[Key]):
         super().__init__(group_of=lambda key: key.namespace, rank=None, meter=ReconcileMeter("informer"))
         self.added: list[str] = []
 
-    def add(self, key: Key, *, is_new: bool = False, is_due: bool = False) -> None:
+    def add(self, key: Key, *, is_new: bool = False, is_due: bool = False, since: float | None = None) -> None:
         self.added.append(f"new {key.name}" if is_new else key.name)
-        super().add(key, is_new=is_new, is_due=is_due)
+        super().add(key, is_new=is_new, is_due=is_due, since=since)
 
 
 class Followed:

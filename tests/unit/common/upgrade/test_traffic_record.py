@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from common import labels
 from common.api import ray_service
 from common.api.gateway import HttpRoute
-from common.upgrade import traffic_record
+from common.upgrade import traffic_record, weighted_route
 from common.upgrade.traffic_record import ANNOTATION, Record, Share
 from support.builders.ray_service import a_ray_service
 
@@ -14,7 +15,8 @@ SHARE = {"demo-1": {"capacity": 70, "weight": 70}}
 
 def a_route(record: object) -> HttpRoute:
     text = record if isinstance(record, str) else msgspec.json.encode(record).decode()
-    body = {"metadata": {"name": "r", "namespace": "default", "annotations": {ANNOTATION: text}}, "spec": {}}
+    annotations = {ANNOTATION: text, labels.ROUTE_PERMITS: "demo"}
+    body = {"metadata": {"name": "r", "namespace": "default", "annotations": annotations}, "spec": {}}
     return msgspec.json.decode(msgspec.json.encode(body), type=HttpRoute)
 
 
@@ -30,4 +32,4 @@ def test_a_record_of_another_major_does_not_count_and_its_mirror_does(record: ob
     service = ray_service.decode(a_ray_service() | {"status": {"activeServiceStatus": mirror}})
 
     assert traffic_record.of_route(a_route(record)) == Record()
-    assert traffic_record.known(service, [a_route(record)]).clusters == {"demo-1": Share(capacity=40, weight=30)}
+    assert weighted_route.record_of(service, [a_route(record)]).clusters == {"demo-1": Share(capacity=40, weight=30)}

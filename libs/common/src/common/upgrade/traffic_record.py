@@ -4,14 +4,13 @@ It is an annotation on the HTTPRoute, written in the same request as the weights
 service-reconciler mirrors it into the status, which is its second copy in case the route is deleted.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from msgspec import UNSET, UnsetType
 
 from common import annotation_record
-from common.annotation_record import EARLIEST, AnnotationRecord
+from common.annotation_record import AnnotationRecord
 from common.api.gateway import Route
 from common.api.ray_service import RayService
 from common.upgrade import gate_record
@@ -141,16 +140,6 @@ def of_status(service: RayService) -> Record:
         )
     except ValueError:
         return Record()
-
-
-def known(service: RayService, routes: Iterable[Route | None]) -> Record:
-    """Return what is known of a RayService: the newest record on these routes, else the mirror.
-
-    A route that only follows may keep an old record, because its write was refused. Records are never mixed: a cluster that the
-    newest does not name any more has nothing, whatever the mirror still has.
-    """
-    held = [each for route in routes if (each := of_route(route)).clusters]
-    return max(held, key=lambda each: each.changed_at or EARLIEST, default=None) or of_status(service)
 
 
 def weight_of(route: Route | None, service: str) -> int:

@@ -9,12 +9,13 @@ A route is written only with a right to it: the RayService owns it, or its annot
 """
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 import msgspec
 
 from common import labels, names
+from common.annotation_record import EARLIEST
 from common.api.gateway import Gateway, HttpRoute, RoutingCode, RoutingProblem, gateway_problem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
@@ -130,8 +131,13 @@ def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
 
 
 def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record:
-    """Return what is known of a RayService: the newest record on those of these routes that concern it, else the mirror."""
-    return traffic_record.known(service, [each for each in routes if each is not None and _concerns(service, each)])
+    """Return what is known of a RayService: the newest of its records on these routes, else the mirror.
+
+    A route that only follows may keep an old record, because its write was refused. Records are never mixed: a cluster that the
+    newest does not name any more has nothing, whatever the mirror still has.
+    """
+    held = [each for each in _records(service, routes) if each.clusters]
+    return max(held, key=lambda each: each.changed_at or EARLIEST, default=None) or traffic_record.of_status(service)
 
 
 def own_backends(
@@ -141,8 +147,7 @@ def own_backends(
 
     A name in the status alone does not count: its writer could have the backends of others replaced.
     """
-    concerned = (each for each in routes if each is not None and _concerns(service, each))
-    recorded = (name for each in concerned for name in traffic_record.of_route(each).clusters)
+    recorded = (name for each in _records(service, routes) for name in each.clusters)
     return frozenset(map(names.serve_service, (service.metadata.name, *clusters, *recorded)))
 
 
@@ -180,11 +185,13 @@ def crowded(route: HttpRoute, own: Set[str], needed: int) -> RoutingProblem | No
     return None
 
 
-def _concerns(service: RayService, route: HttpRoute) -> bool:
-    """Return whether a record on a route can only be ours: it may be written, or was, and has no other owner or holder."""
-    problem, marks = refusal(service, route), owner.marks(service.metadata.name)
-    is_marked = marks.items() <= route.metadata.labels.items()
-    return problem is None or (problem.code is RoutingCode.NOT_PERMITTED and is_marked)
+def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterator[Record]:
+    """Yield the records that can only be ours: on routes that may be written, or were, and have no other owner or holder."""
+    marks = owner.marks(service.metadata.name)
+    for route in (each for each in routes if each is not None):
+        problem, is_marked = refusal(service, route), marks.items() <= route.metadata.labels.items()
+        if problem is None or (problem.code is RoutingCode.NOT_PERMITTED and is_marked):
+            yield traffic_record.of_route(route)
 
 
 def _permitted(have: ObjectMeta) -> list[str]:

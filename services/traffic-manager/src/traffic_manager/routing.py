@@ -189,7 +189,7 @@ def _correction(
 
 
 def _is_usable(observed: Observed, have: HttpRoute) -> bool:
-    """Return whether a route may be written; the one that is to carry the traffic must have a rule for it."""
+    """Return whether a route may be written; where it is the weighted route, it must have a rule for the traffic."""
     if weighted_route.refusal(observed.service, have) is not None:
         return False
     needs_rule = have is observed.route and weighted_route.is_users(observed.service)

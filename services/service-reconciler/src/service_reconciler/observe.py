@@ -106,7 +106,7 @@ class Observer:
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
-            policy=upgrade_policy.of_upgrade(active.cluster, pending.cluster) if active and pending else None,
+            policy=upgrade_policy.of_upgrade(active.name, pending.cluster) if active and pending else None,
             next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
             policy_read=next_policy if isinstance(next_policy, Reading) else None,
             clock_set_at=self._watch.set_at(),

@@ -65,8 +65,7 @@ def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
     service, pending, policy = observed.service, observed.pending, observed.policy
     name = names.preview_service(service.metadata.name)
     have = next((each for each in observed.services if each.metadata.name == name), None)
-    wished = None if policy is None else policy.preview
-    if is_wanted and pending is not None and wished is not None and wished.service:
+    if is_wanted and pending is not None and policy is not None and policy.preview.service:
         want = services.preview(service, pending.name, config=pending.cluster.raw_spec)
         write = _write(have, want) if want["spec"]["ports"] else None
         return [] if write is None else [msgspec.structs.replace(write, is_side=True)]

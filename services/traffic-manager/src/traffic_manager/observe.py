@@ -204,7 +204,7 @@ class Observer:
             return observed
         active, pending = observed.pair
         meta, share = pending.cluster.metadata, observed.record.clusters.get(pending.name)
-        policy = upgrade_policy.of_upgrade(active.cluster, pending.cluster)
+        policy = upgrade_policy.of_upgrade(active.name, pending.cluster)
         if policy is None or share is None:
             return msgspec.structs.replace(observed, policy=policy)
         warm_up = window = None

@@ -39,13 +39,12 @@ def writes(observed: Observed, pending: Side, progression: Progression) -> Itera
 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
-    wanted = None if policy is None else policy.preview
     have, pending, name = observed.preview_route, observed.pending, names.preview_route(observed.service.metadata.name)
     is_users = weighted_route.is_users(observed.service)
-    if policy is None or wanted is None or wanted.header_name is None or pending is None or is_users:
+    if policy is None or policy.preview.header_name is None or pending is None or is_users:
         yield from _removal(observed, have)
         return
-    header = {"type": "Exact", "name": wanted.header_name, "value": wanted.header_value}
+    header = {"type": "Exact", "name": policy.preview.header_name, "value": policy.preview.header_value}
     # a mirror matches a method, which counts for more than a header
     methods: list[Json] = [{}, *({"method": each} for each in (policy.mirror.methods if policy.mirror else ()))]
     rule = {"matches": [{**MATCH, **each, "headers": [header]} for each in methods], "backendRefs": [_backend(pending)]}

@@ -89,7 +89,6 @@ def gate(each: AnyGate, policy: UpgradePolicy) -> str:
 
 def unused(found: UpgradePolicy) -> dict[str, str]:
     """Return what of a policy does not apply where all traffic moves at once, field by field: there are no weights, and not always requests before."""
-    has_header = found.preview is not None and found.preview.header_name is not None
     measured = {
         f"spec.gates[{position}]": f"gate {each.title} ({NO_REQUESTS})"
         for position, each in enumerate(found.gates)
@@ -99,7 +98,7 @@ def unused(found: UpgradePolicy) -> dict[str, str]:
         **({"spec.steps": "steps"} if found.steps else {}),
         **measured,
         **({"spec.mirror": "mirror"} if found.mirror is not None else {}),
-        **({"spec.preview.header": "preview.header"} if has_header else {}),
+        **({"spec.preview.header": "preview.header"} if found.preview.header_name is not None else {}),
     }
 
 
@@ -123,10 +122,10 @@ def summary(found: UpgradePolicy) -> str:
 
 def power(found: UpgradePolicy) -> list[str]:
     """Return which errors the gates with a limit on them find, in `minRequests` requests and in ten times as many."""
-    windows, lines = max(1, len(found.steps)) + (found.mirror is not None), list[str]()
+    lines = list[str]()
     for each in found.gates:
         counts = (each.min_requests, 10 * each.min_requests) if isinstance(each, Gate) else ()
-        rates = [(count, lowest_found(each, count, steps=windows)) for count in counts if isinstance(each, Gate)]
+        rates = [(count, lowest_found(each, count, steps=found.stages)) for count in counts if isinstance(each, Gate)]
         texts = [f"{100 * rate:.2g} % errors in {count:,} requests" for count, rate in rates if rate is not None]
         lines += [f"{each.title} finds {', '.join(texts)}, with a probability of 90 %"] if texts else []
     return lines

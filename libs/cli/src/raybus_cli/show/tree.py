@@ -229,10 +229,8 @@ def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
 
 def _steps(snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool) -> tuple[tuple[int, ...], timedelta]:
     """Return the weights of an upgrade and how long the present one lasts: by its UpgradePolicy, else by the options of the RayService."""
-    pending = snapshot.cluster(snapshot.pending)
-    is_of_upgrade = pending is not None and upgrade_policy.upgraded_from(pending) == snapshot.active
-    held = upgrade_policy.of_cluster(pending) if pending is not None and is_of_upgrade and not is_back else None
-    if held is None or not held.steps:
+    held = upgrade_policy.of_upgrade(snapshot.active, snapshot.cluster(snapshot.pending))
+    if is_back or held is None or not held.steps:
         return steps.simulate(options).weights, options.interval
     holds = {each.weight: each.hold for each in held.steps}
     return tuple(holds), holds.get(weight, timedelta(0))

@@ -102,8 +102,13 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
     auto_promote: bool = True
     warm_up: WarmUp | None = None
     mirror: Mirror | None = None
-    preview: Preview | None = None
+    preview: Preview = Preview()
     applies_edits_at_once: bool = False
+
+    @property
+    def stages(self) -> int:
+        """Return how many times the gates are judged anew: at each step, and on mirrored requests."""
+        return max(1, len(self.steps)) + (self.mirror is not None)
 
 
 class WarmUpProgress(msgspec.Struct):
@@ -176,7 +181,7 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
         auto_promote=found.switch("autoPromote", default=True),
         warm_up=warm_up and warm_up.read(_warm_up),
         mirror=mirror and mirror.read(_mirror),
-        preview=preview and preview.read(_preview),
+        preview=Preview() if preview is None else preview.read(_preview),
         applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE) is ApplyEdits.AT_ONCE,
     )
     found.close()
@@ -222,9 +227,9 @@ def upgraded_from(cluster: RayCluster | None) -> str:
     return cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
 
 
-def of_upgrade(active: RayCluster, pending: RayCluster) -> UpgradePolicy | None:
-    """Return the policy that the upgrade between two clusters began with; the record of an earlier upgrade is none of it."""
-    return of_cluster(pending) if upgraded_from(pending) == active.metadata.name else None
+def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
+    """Return the policy that the upgrade from a cluster to another began with; the record of an earlier upgrade is none of it."""
+    return of_cluster(pending) if pending is not None and upgraded_from(pending) == active else None
 
 
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
@@ -249,7 +254,7 @@ def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> i
 
 def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
     """Return the gates that decide before all traffic moves at once: those with a metric where the new cluster gets requests until then."""
-    is_used = policy.warm_up is not None or (policy.preview is not None and policy.preview.service)
+    is_used = policy.warm_up is not None or policy.preview.service
     return tuple(each for each in policy.gates if is_used or not isinstance(each, gate_types.Gate))
 
 
@@ -307,9 +312,7 @@ def _mirror(part: Fields) -> Mirror:
 
 def _preview(part: Fields) -> Preview:
     header, service = part.section("header"), part.switch("service", default=False)
-    if header is None:
-        return Preview(service=service)
-    name, value = header.read(_header)
+    name, value = (None, None) if header is None else header.read(_header)
     return Preview(service=service, header_name=name, header_value=value)
 
 

@@ -115,7 +115,7 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
     held = {"active": (active, backend(active.metadata.name)), "pending": (pending, backend(pending.metadata.name))}
-    if policy.preview is not None and policy.preview.service:
+    if policy.preview.service:
         held["preview"] = (pending, names.preview_service(meta.name))
     addresses = {
         role: f"{name}.{meta.namespace}.svc:{ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"

@@ -116,11 +116,10 @@ def judge(
 
     Before the first traffic mirrored requests may fail a gate, and pass none; there a webhook alone is waited for, where it was asked.
     """
-    steps = max(1, len(found.steps)) + (found.mirror is not None)
     results = tuple(
         result
         for each in found.gates
-        if (result := _evaluated(each, window, weight, answers or {}, steps=steps)) is not None
+        if (result := _evaluated(each, window, weight, answers or {}, steps=found.stages)) is not None
     )
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
     unknown = [

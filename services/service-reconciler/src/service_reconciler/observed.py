@@ -18,10 +18,8 @@ from common.errors import Problem
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.ray import owner, serve_writer
 from common.ray.view import ServeView, head_is_ready
-from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
-from common.upgrade.controls import Controls
 from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Upgrade
@@ -149,11 +147,6 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         """Return what is recorded of the upgrade in steps that is on."""
         names = self.names
         return traffic_record.upgrade_of(self.record, names.active, names.pending) if self.is_incremental else None
-
-    @cached_property
-    def controls(self) -> Controls:
-        """Return the user's settings for upgrades."""
-        return upgrade_controls.of(self.service)
 
     @cached_property
     def initializing_limit(self) -> timedelta | None:

@@ -25,7 +25,7 @@ from common.ray.dashboard import Target
 from common.ray.serve_api import read_ahead
 from common.runtime.cache import Object, Objects, Remembered
 from common.runtime.key import Key
-from common.upgrade import controls, gate_types, gateways, webhook, weighted_route
+from common.upgrade import gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import Gate
 from common.upgrade.policy import UpgradePolicy
@@ -259,7 +259,7 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
     held = observed.upgrade
     is_over = observed.is_aborted or observed.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
     aim = None if held is None else held.aim or None
-    if is_over or controls.of(observed.service).promotes or not upgrade_policy.is_stop(policy, share.weight, aim):
+    if is_over or observed.controls.promotes or not upgrade_policy.is_stop(policy, share.weight, aim):
         return False
     is_warm = policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
     return share.weight > 0 or (is_warm and health.ready_capacity(pending, share.capacity) > 0)

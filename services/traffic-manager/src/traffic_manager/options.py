@@ -11,18 +11,18 @@ from common import labels
 from common.api.opaque import Json
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
-from common.upgrade.controls import Controls, OnDeadline, Policy
+from common.upgrade.controls import OnDeadline, Policy
 from traffic_manager.migration.state import Direction
 from traffic_manager.observed import Observed
 
 
-def policy(observed: Observed, controls: Controls, direction: Direction) -> Policy:
+def policy(observed: Observed, direction: Direction) -> Policy:
     """Return how fast traffic moves; without any options an upgrade is finished in one step.
 
     One that the user wants to end goes as fast as proven capacity allows. A promoted upgrade needs no heed of the surge either; one that
     is aborted keeps to it, for its cluster lacks no capacity.
     """
-    asks = serve_writer.asks_for_steps(observed.service)
+    controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
     given = (upgrade_controls.policy_of(options, unavailable=controls.unavailable) for options in _given(observed))
     usable = (each for each in given if each is not None and (each.may_progress or asks))
     held = next(usable, Policy(unavailable=controls.unavailable))
@@ -33,8 +33,9 @@ def policy(observed: Observed, controls: Controls, direction: Direction) -> Poli
     return msgspec.structs.replace(at_once, surge=100) if controls.promotes else held
 
 
-def pause(observed: Observed, controls: Controls) -> str | None:
+def pause(observed: Observed) -> str | None:
     """Return why the way forward is closed."""
+    controls = observed.controls
     if controls.promotes:
         return None
     if controls.pauses:

@@ -18,7 +18,6 @@ from common.ray import parity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, warning
-from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager import events, options, routing, side_routes
@@ -177,7 +176,7 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     direction = Direction.BACK if observed.is_true("RollbackInProgress") else Direction.FORWARD
     is_bound = direction is Direction.FORWARD and observed.is_spec_observed
     goal = observed.service.spec.serve_config_v2 if is_bound else None
-    controls, lag = upgrade_controls.of(observed.service), routing.lag(observed)
+    lag = routing.lag(observed)
     record = traffic_record.without_future_times(observed.record, now=now)
     new = traffic_record.share(record, pending.cluster.metadata, NEW)
     new = traffic_record.weighed(new, new.weight, now=now, is_followed=lag is None)
@@ -186,15 +185,15 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
-    if controls.parity:
+    if observed.controls.parity:
         sides = _in_parity(views, sides, direction)
     if observed.policy is not None and observed.policy.steps and health.is_silent(active):
         # its proxies are ready, and the new one has not shown yet that it may have more than its step; the way back needs no dashboard
         trusted = msgspec.structs.replace(sides[0], sustainable=WHOLE, unhealthy_reason="", ready=sides[0].capacity)
         sides = trusted, sides[1]
-    progression = Progression(policy=options.policy(observed, controls, direction))
-    if observed.policy is not None and direction is Direction.FORWARD and not controls.promotes:
-        progression = progressions.of(observed, observed.policy, progression.policy, sides[1], controls, now=now)
+    progression = Progression(policy=options.policy(observed, direction))
+    if observed.policy is not None and direction is Direction.FORWARD and not observed.controls.promotes:
+        progression = progressions.of(observed, observed.policy, progression.policy, sides[1], now=now)
     if progression.judged is not None and progression.leaves:
         why = f"the gate {progression.judged.failed}"
         refused = msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True)
@@ -203,7 +202,7 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         direction=direction,
         active=sides[0],
         pending=sides[1],
-        pause=options.pause(observed, controls) or progression.hold,
+        pause=options.pause(observed) or progression.hold,
         gateway_problem=message_of(observed.gateway_trouble),
         route_problem=message_of(routing.problem(observed)),
         lag=message_of(lag),

@@ -12,7 +12,8 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute, RoutingProblem
 from common.api.ray_service import RayService
 from common.ray import poll_interval
 from common.ray.view import ServeView
-from common.upgrade import weighted_route
+from common.upgrade import controls, weighted_route
+from common.upgrade.controls import Controls
 from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
@@ -47,6 +48,11 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     """What the gates that ask a server came to at this weight; all gates, before all traffic moves at once."""
     rest: timedelta = poll_interval.SLOWEST
     """The poll interval of a cluster that serves."""
+
+    @cached_property
+    def controls(self) -> Controls:
+        """Return the user's settings for upgrades."""
+        return controls.of(self.service)
 
     @property
     def gateway(self) -> Gateway | None:

@@ -18,7 +18,7 @@ from common import untrusted
 from common.annotation_record import LONGEST
 from common.upgrade import gate_types, gates, weighted_route
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.controls import Controls, Policy
+from common.upgrade.controls import Policy
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
 from common.upgrade.gates import Outcome, Result, Window
 from common.upgrade.policy import OnFailure, UpgradePolicy
@@ -58,9 +58,7 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests are mirrored now."""
 
 
-def of(
-    observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, controls: Controls, *, now: datetime
-) -> Progression:
+def of(observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, *, now: datetime) -> Progression:
     """Return how an UpgradePolicy bears on an upgrade, with its pending cluster as this side."""
     held = observed.upgrade
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
@@ -86,7 +84,7 @@ def of(
     unasked = [each.title for each in gate_types.asking(found.gates, is_before=True) if each not in observed.answers]
     holds = (
         judged.failed,
-        upgrade_policy.pause(found, observed.pending_name, weight, controls.approved),
+        upgrade_policy.pause(found, observed.pending_name, weight, observed.controls.approved),
         warm_up,
         mirroring if is_before else None,
         f"{unasked[0]} is asked once the cluster can serve" if is_before and unasked else None,

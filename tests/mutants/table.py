@@ -137,8 +137,8 @@ TABLE: Final = (
         case=63,
         what="a head that is not ready counts as alive",
         file=f"{TRAFFIC}/status/health.py",
-        old="    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT_AFTER:\n",
-        new="    if view.serve.silences >= SILENT_AFTER:\n",
+        old="    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT:\n",
+        new="    if view.serve.silences >= SILENT:\n",
         test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
         also=(
             Edit(

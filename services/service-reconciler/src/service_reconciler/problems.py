@@ -16,8 +16,7 @@ from common.api.core import Pod
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.errors import Problem
 from common.ray import parity, ports, serve_config, submit
-from common.ray.serve_status import AppState
-from common.ray.view import head_is_ready
+from common.ray.view import SILENT, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
 from common.upgrade.gates import Outcome
@@ -28,7 +27,6 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 LONGEST: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)
 """A pod that cannot be placed for this long is reported; the autoscaler may need a moment."""
-UNREACHABLE_AFTER: Final = 3
 SETTLES_WITHIN: Final = timedelta(seconds=5)
 """Objects of the Gateway API that were asked for just now need a moment."""
 REMEMBERED: Final = timedelta(minutes=15)
@@ -119,13 +117,13 @@ def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
 
 def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
     code, details = Reason.APPLICATION_NOT_READY, view.serve.details
-    if details is None and view.serve.failures >= UNREACHABLE_AFTER:
+    if details is None and view.serve.failures >= SILENT:
         event = EventReason.DASHBOARD_UNREACHABLE
         if view.serve.is_unauthenticated:
             code, event = Reason.DASHBOARD_UNAUTHORIZED, EventReason.DASHBOARD_UNAUTHORIZED
         yield ServiceProblem(code, _short(view.serve.problem), event=event)
     for name, app in sorted(details.named().items()) if details is not None else ():
-        if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
+        if app.has_failed:
             text = f"application {name} is {app.status}: {_short(app.message)}"
             yield ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
 

@@ -64,6 +64,11 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     deployed_app_config: Json | None = None
     """As it was sent; None for an application that came by no config."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether it does not run, and is not about to."""
+        return self.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
+
 
 class Proxy(msgspec.Struct, frozen=True, kw_only=True):
     """The HTTP proxy on one node."""

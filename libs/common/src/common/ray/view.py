@@ -17,7 +17,7 @@ LONGEST_RETRY: Final = timedelta(seconds=10)
 CHECKS_KEPT: Final = 3
 """Health checks of a proxy that are remembered."""
 SILENT: Final = 3
-"""Failed reads that make a silent dashboard a problem; a wrong identity is one at once."""
+"""Failed reads in a row that make a silent dashboard a problem; a wrong identity is one at once."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

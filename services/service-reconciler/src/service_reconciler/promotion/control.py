@@ -22,7 +22,6 @@ from msgspec import UnsetType
 from common import durations, labels
 from common.api.meta import SKEW
 from common.errors import Problem
-from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
@@ -38,7 +37,6 @@ from service_reconciler.resources.ray_cluster import Match
 
 FLAPPING: Final = 2
 """So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
-_FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,7 +214,7 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
             yield ready.last_transition_time
     details = view.serve.details
     for app in details.applications.values() if details is not None else ():
-        if app.status not in _FAILED:
+        if not app.has_failed:
             started = (each.start_time_s for deployment in app.deployments.values() for each in deployment.running)
             yield from (datetime.fromtimestamp(each, UTC) for each in started if each is not None)
 

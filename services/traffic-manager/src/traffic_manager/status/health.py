@@ -18,16 +18,13 @@ from msgspec import UNSET
 
 from common.ray import serve_status, submit
 from common.ray.serve_status import AppState, Deployment, ServeDetails
-from common.ray.view import head_is_ready
+from common.ray.view import SILENT, head_is_ready
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager.migration.state import Side
 from traffic_manager.observed import Baseline, ClusterView
 from traffic_manager.status import traffic_record
 
 GRACE: Final = timedelta(seconds=3)
-SILENT_AFTER: Final = 3
-"""Failed polls in a row after which a dashboard counts as dead; one less is enough after `GRACE`."""
-_FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +73,10 @@ def side(view: ClusterView, share: Share, *, now: datetime, goal: str | None = N
 
 def is_alive(view: ClusterView) -> bool:
     """Return whether a cluster is expected to serve what it has been given."""
-    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT_AFTER:
+    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT:
         return False
     details = view.serve.details
-    return details is None or not any(each.status in _FAILED for each in details.applications.values())
+    return details is None or not any(each.has_failed for each in details.applications.values())
 
 
 def is_silent(view: ClusterView) -> bool:
@@ -132,7 +129,7 @@ def _fatal(view: ClusterView) -> str | None:
     """Return what certainly keeps a cluster from serving anything; a deployment on its way without replicas gets its time."""
     if (why := _out_of_service(view)) is not None:
         return why
-    if view.serve.silences >= SILENT_AFTER:
+    if view.serve.silences >= SILENT:
         return f"its dashboard is silent: {view.serve.problem}"
     parts = () if view.serve.details is None else _parts(view, view.serve.details)
     idle = (each.name for each in parts if each.running == 0 and not each.is_deploying)
@@ -152,14 +149,14 @@ def _passing(view: ClusterView) -> str | None:
     """Return what keeps a cluster from serving, unless it passes by itself."""
     details = view.serve.details
     if details is None:
-        return f"its dashboard is silent: {view.serve.problem}" if view.serve.silences >= SILENT_AFTER - 1 else None
+        return f"its dashboard is silent: {view.serve.problem}" if view.serve.silences >= SILENT - 1 else None
     if not details.applications:
         return "no application is deployed"
     lost = _lost_nodes(view)
     idle = {each.app: each.name for each in reversed([*_parts(view, details)]) if each.running == 0}
     for name, app in sorted(details.named().items()):
         lacks = (each for each in app.deployments.values() if _running(each, lost) < (each.target_num_replicas or 0))
-        if app.status in _FAILED and next(lacks, None) is None:
+        if app.has_failed and next(lacks, None) is None:
             return f"application {name} is {app.status}"
         if app.status != AppState.RUNNING and name in idle:
             return f"no replica of {idle[name]} is running"
@@ -201,7 +198,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 def _parts(view: ClusterView, details: ServeDetails) -> Iterator[_Part]:
     lost = _lost_nodes(view)
     for app, held in sorted(details.named().items()):
-        is_deploying = held.status not in {AppState.RUNNING, *_FAILED}
+        is_deploying = held.status != AppState.RUNNING and not held.has_failed
         for name, each in sorted(held.deployments.items()):
             if each.replicas is not None and (target := each.target_num_replicas):
                 running = _running(each, lost)

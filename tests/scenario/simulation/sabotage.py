@@ -8,7 +8,7 @@ import pytest
 
 from common.ray import submit
 from common.ray.view import ServeView
-from common.upgrade.controls import Controls, Policy
+from common.upgrade.controls import Policy
 from traffic_manager import options
 from traffic_manager.migration.state import Direction, Side
 from traffic_manager.observed import Observed
@@ -30,8 +30,8 @@ def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both clusters have more than the user allows."""
     honest = options.policy
 
-    def policy(observed: Observed, controls: Controls, direction: Direction) -> Policy:
-        return msgspec.structs.replace(honest(observed, controls, direction), surge=90)
+    def policy(observed: Observed, direction: Direction) -> Policy:
+        return msgspec.structs.replace(honest(observed, direction), surge=90)
 
     monkeypatch.setattr(options, "policy", policy)
 

@@ -186,6 +186,14 @@ def test_a_pause_on_failure_and_edits_at_once_are_read() -> None:
     )
 
 
+def test_gates_are_judged_anew_at_each_step_and_on_mirrored_requests() -> None:
+    mirror = Mirror(percent=10, duration=MINUTE)
+    steps = (Step(weight=10), Step(weight=100))
+    assert UpgradePolicy(name="careful").stages == 1
+    assert UpgradePolicy(name="careful", steps=steps).stages == 2
+    assert UpgradePolicy(name="careful", steps=steps, mirror=mirror).stages == 3
+
+
 # --- the record --------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +207,14 @@ def test_a_record_has_the_identity_of_the_policy() -> None:
     found = upgrade_policy.record_of(a_ray_cluster(annotations={"raybus.io/upgrade-policy-record": text}))
     assert found is not None
     assert (found.name, found.uid, found.generation, found.spec) == ("careful", "u", 3, CAREFUL)
+
+
+def test_the_record_of_another_upgrade_is_not_followed() -> None:
+    record = {labels.UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "u", 3, CAREFUL)}
+    pending = a_ray_cluster(annotations={**record, labels.UPGRADE_FROM: "blue"})
+    assert upgrade_policy.of_upgrade("blue", pending) == READ
+    assert upgrade_policy.of_upgrade("green", pending) is None
+    assert upgrade_policy.of_upgrade("blue", None) is None
 
 
 def test_the_largest_policy_fits_into_a_record() -> None:

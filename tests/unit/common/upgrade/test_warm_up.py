@@ -1,0 +1,77 @@
+"""Requests of a warm-up and reads of counters in the background: they end when the upgrade is forgotten, or makes room."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+import pytest
+
+from common.ray.dashboard import Target
+from common.runtime.background import Background
+from common.upgrade import warm_up, windows
+from common.upgrade.policy import WarmUp
+from common.upgrade.warm_up import WarmUps
+from common.upgrade.windows import Windows
+from support.fakes.clock import FakeClock
+
+NODE: Final = Target(namespace="ns", name="head", ip="192.0.2.1", port=1)
+Part = WarmUps | Windows
+
+
+class Hanging:
+    """Nodes that never answer."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    async def call(self, _proxy: Target, _path: str) -> None:
+        await self._hang()
+
+    async def metrics(self, _node: Target, _uid: str) -> bytes | None:
+        await self._hang()
+        return None
+
+    async def _hang(self) -> None:
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+
+
+def a_warm_up(nodes: Hanging, background: Background) -> tuple[Part, Callable[[str], Awaitable[object]]]:
+    found = WarmUps(cast("Any", nodes), background)
+    return found, lambda uid: found.of(uid, [NODE], WarmUp(requests=1))
+
+
+def a_window(nodes: Hanging, background: Background) -> tuple[Part, Callable[[str], Awaitable[object]]]:
+    found = Windows(cast("Any", nodes), background, FakeClock())
+    return found, lambda uid: found.of(uid, {}, {"pod": NODE})
+
+
+@pytest.mark.parametrize("make", [a_warm_up, a_window])
+async def test_what_is_under_way_ends_with_what_is_remembered(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (warm_up, windows):
+        monkeypatch.setattr(module, "REMEMBERED", 2)
+    nodes, background = Hanging(), Background()
+    part, begin = make(nodes, background)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(background.run())
+        await asyncio.sleep(0)
+        for uid in ("a", "b"):
+            await begin(uid)
+        assert await counted(nodes) == 2
+        await begin("c")
+        assert await counted(nodes) == 2
+        part.forget("b")
+        assert await counted(nodes) == 1
+        part.forget("c")
+        assert await counted(nodes) == 0
+        running.cancel()
+
+
+async def counted(nodes: Hanging) -> int:
+    """Return how many requests are under way once all tasks have had their turns."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return nodes.waiting

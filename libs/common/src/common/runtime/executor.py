@@ -13,7 +13,7 @@ A `Parallel` is begun, and continued, within the time slice of the plan alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -93,9 +93,9 @@ class Executor(Generic[Observed]):
     async def execute(self, observed: Observed, plan: Plan[Any]) -> Executed:
         """Execute a plan until a step ends it or its time slice is over."""
         writer = self._writer_of(observed)
-        attempt = partial(self._attempt, observed=observed, writer=writer)
+        begin = partial(self._begin, observed=observed, writer=writer)
         meta, steps = writer.root.metadata, cast("Sequence[Action | Parallel]", plan.actions)
-        execution = _Execution(attempt, self._clock, self._clock.monotonic() + SLICE)
+        execution = _Execution(begin, self._clock, self._clock.monotonic() + SLICE)
         failures: list[Failure] = []
         ended: set[str] = set()
         for step in steps:
@@ -106,7 +106,10 @@ class Executor(Generic[Observed]):
                 ends_plan = execution.is_cut or any(isinstance(each.error, UNANSWERED) for each in failed)
                 failures += failed
             else:
-                result = await attempt(step)
+                try:
+                    result: Result = await begin(step)
+                except errors.RaybusError as problem:
+                    result = problem
                 if result is True and not isinstance(step, EmitEvent):
                     log.info("done", action=str(step))
                 await report(self._events, meta, step, result=result)
@@ -125,21 +128,18 @@ class Executor(Generic[Observed]):
                 group.create_task(self._events.record(meta, events[0], count=len(events)))
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
-    async def _attempt(self, action: Action, observed: Observed, writer: Writer) -> Result:
-        """Execute one action; return its error instead of raising it."""
+    def _begin(self, action: Action, observed: Observed, writer: Writer) -> Awaitable[bool]:
+        """Return what executes an action."""
         if isinstance(action, EmitEvent):
-            return errors.InvalidSpec(action.event.note) if isinstance(action, Refuse) else True
+            return _emit(action)
         handle = self._handlers.get(type(action))
-        try:
-            return await (writer.write(action) if handle is None else handle(action, observed, writer))
-        except errors.RaybusError as problem:
-            return problem
+        return writer.write(action) if handle is None else handle(action, observed, writer)
 
 
 class _Execution(msgspec.Struct):
-    """The attempts of one plan, and its time slice."""
+    """The actions of one plan that run side by side, and its time slice."""
 
-    attempt: Callable[[Action], Coroutine[None, None, Result]]
+    begin: Callable[[Action], Awaitable[bool]]
     clock: Clock
     ends_at: float
     has_changes: bool = False
@@ -155,7 +155,7 @@ class _Execution(msgspec.Struct):
         self.is_cut = self._is_time_over()
         while actions and not failed and not self.is_cut:
             async with asyncio.TaskGroup() as group:
-                tasks = [(action, group.create_task(self.attempt(action))) for action in actions[:size]]
+                tasks = [(action, group.create_task(_settled(self.begin, action))) for action in actions[:size]]
             for action, task in tasks:
                 result = task.result()
                 if isinstance(result, errors.RaybusError) and not action.is_optional:
@@ -172,6 +172,21 @@ class _Execution(msgspec.Struct):
     def _is_time_over(self) -> bool:
         """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
         return self.has_changes and self.clock.monotonic() >= self.ends_at
+
+
+async def _settled(begin: Callable[[Action], Awaitable[bool]], action: Action) -> Result:
+    """Execute an action beside others, which its error would cancel: return that instead of raising it."""
+    try:
+        return await begin(action)
+    except errors.RaybusError as problem:
+        return problem
+
+
+async def _emit(action: EmitEvent) -> bool:
+    """Return that an Event is due; raise its note where it refuses to continue."""
+    if isinstance(action, Refuse):
+        raise errors.InvalidSpec(action.event.note)
+    return True
 
 
 async def report(events: EventRecorder, meta: ObjectMeta, action: Action, *, result: Result) -> None:

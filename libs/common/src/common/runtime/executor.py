@@ -155,7 +155,7 @@ class _Execution(msgspec.Struct):
         self.is_cut = self._is_time_over()
         while actions and not failed and not self.is_cut:
             async with asyncio.TaskGroup() as group:
-                tasks = [(action, group.create_task(_settled(self.begin, action))) for action in actions[:size]]
+                tasks = [(action, group.create_task(_result_of(self.begin, action))) for action in actions[:size]]
             for action, task in tasks:
                 result = task.result()
                 if isinstance(result, errors.RaybusError) and not action.is_optional:
@@ -174,7 +174,7 @@ class _Execution(msgspec.Struct):
         return self.has_changes and self.clock.monotonic() >= self.ends_at
 
 
-async def _settled(begin: Callable[[Action], Awaitable[bool]], action: Action) -> Result:
+async def _result_of(begin: Callable[[Action], Awaitable[bool]], action: Action) -> Result:
     """Execute an action beside others, which its error would cancel: return that instead of raising it."""
     try:
         return await begin(action)

@@ -165,18 +165,20 @@ class Relay:
     def _placed(self, objects: Iterable[tuple[Ref, State | Quarantined]]) -> Iterator[tuple[str, Message]]:
         """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
         for ref, state in objects:
-            is_certain, known, subject = self._owners.address(ref).is_certain, self._objects[ref], self._at(ref)
-            if is_certain and subject:
+            address, known = self._owners.address(ref), self._objects[ref]
+            place = subjects.place_of(address.root)
+            subject = _subject(ref, place)
+            if address.is_certain and subject:
                 self._uncertain.pop(ref, None)
             else:
                 self._uncertain[ref] = state
-                if self._is_listing and not is_certain:
+                if self._is_listing and not address.is_certain:
                     continue
             old, known.subject = known.subject, subject
             if subject:
                 yield subject, state
             if old and old != subject:
-                yield old, _gone(ref, state.version, moved_to=self._place_of(ref))
+                yield old, _gone(ref, state.version, moved_to=place)
 
     def _is_misplaced(self, ref: Ref) -> bool:
         """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
@@ -185,8 +187,7 @@ class Relay:
 
     def _at(self, ref: Ref) -> str:
         """Return the subject that an object belongs to; empty where nothing reads it."""
-        place = self._place_of(ref)
-        return subjects.state(place, ref.kind, ref.namespace, ref.name) if published.is_read(ref.kind, place) else ""
+        return _subject(ref, self._place_of(ref))
 
     def _place_of(self, ref: Ref) -> Place:
         return subjects.place_of(self._owners.address(ref).root)
@@ -249,6 +250,10 @@ class Relay:
         if known.subject:
             self.outbox.put(known.subject, _gone(ref, str(version)))
         metrics.OBJECTS.set(len(self._objects))
+
+
+def _subject(ref: Ref, place: Place) -> str:
+    return subjects.state(place, ref.kind, ref.namespace, ref.name) if published.is_read(ref.kind, place) else ""
 
 
 def _gone(ref: Ref, version: str, *, moved_to: Place | None = None) -> Gone:

@@ -174,9 +174,10 @@ def _correction(
     record, so that whichever carries the traffic next begins with the weights that hold.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
-    is_taken = not (problem(observed) or observed.gateway_trouble or weighted_route.odd_name(observed.service))
-    if is_taken and have is not observed.route and have is not observed.our_route:
-        return gateway_api.release(have, meta, own)
+    if have is not observed.route and have is not observed.our_route:
+        is_taken = not (problem(observed) or observed.gateway_trouble or weighted_route.odd_name(observed.service))
+        if is_taken:
+            return gateway_api.release(have, meta, own)
     if not _is_usable(observed, have):
         return None
     if have.metadata.name == names.http_route(meta.name):

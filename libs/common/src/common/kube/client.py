@@ -47,6 +47,7 @@ READ_BUFFER: Final = 2**20
 Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
 """Receives method, path and query of a request before it is sent; raises what a refusal means."""
 TakeAnswer = Callable[[aiohttp.ClientResponse, Mapping[str, str], int | None], Awaitable[None]]
+"""Receives an answer, the headers of its request and the bytes that it may have; raises what a refusal means."""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,15 +257,15 @@ class KubeClient(Kube):
                 wait = float(after) if after.isdecimal() and len(after) < 6 else None
                 raise answers.from_answer(answer.status, body, retry_after=wait, is_foreign=most is not None)
 
-        self._meter.sent(method, data)
-        try:
-            with nullcontext() if method == "GET" else tracing.step("write", method=method, path=path):
+        with nullcontext() if method == "GET" else tracing.step("write", method=method, path=path):
+            self._meter.sent(method, data)
+            try:
                 yield take
-        except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
-            if not is_answered:
-                self._meter.answered(method, UNANSWERED, now() - began)
-            text = errors.text_of(problem)
-            raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+            except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
+                if not is_answered:
+                    self._meter.answered(method, UNANSWERED, now() - began)
+                text = errors.text_of(problem)
+                raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
 
 async def _read(answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None) -> bytes:

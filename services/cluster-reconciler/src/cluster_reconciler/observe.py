@@ -148,9 +148,8 @@ class Observer:
         cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
         is_unlisted = changes and not self.memory_of(cluster).has_listed_pods
         if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-            self.take_pods(
-                cluster, await self.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster))
-            )
+            answer = await self.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster))
+            self.take_pods(cluster, answer)
             return self.from_state(observed)
         created = (each for each in changes if isinstance(each, Create | CreateWorker))
         asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}

@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.api.opaque import Json
+from common.api.opaque import Body
 from common.kube.client import KubeClient
 from common.kube.resources import HTTP_ROUTE
+from common.ray import owner
 from common.upgrade import events as ue
 from common.upgrade import traffic_record
 from common.upgrade.events import Data, Event
@@ -115,17 +116,19 @@ async def an_upgrade(kube: KubeClient, namespace: str, states: tuple[State, ...]
     """Make a RayService in an upgrade and its route; return its place in the page's address."""
     weights = {BLUE: 75, GREEN: 25}
     sides = [a_side(name, capacity=100, weight=weight) for name, weight in weights.items()]
-    await put(
-        kube, namespace, named("demo", READY, UPGRADING, active=sides[0], pending=sides[1], upgradeStrategy=STEPS)
-    )
+    upgrading = named("demo", READY, UPGRADING, active=sides[0], pending=sides[1], upgradeStrategy=STEPS)
+    service = await put(kube, namespace, upgrading)
     current = Current(weight=25, since=at(300), written_at=at(412), gates=states)
     upgrade = Upgrade(old=BLUE, new=GREEN, began_at=at(0), most=200, least=100, gates=current)
     shares = {name: Share(capacity=100, weight=weight, moved_at=at(300)) for name, weight in weights.items()}
     text = msgspec.json.encode(Record(clusters=shares, changed_at=at(300), upgrade=upgrade)).decode()
-    meta: Json = {"name": "demo-httproute", "annotations": {traffic_record.ANNOTATION: text}}
-    await kube.create(
-        HTTP_ROUTE, namespace, {"apiVersion": HTTP_ROUTE.api_version, "kind": "HTTPRoute", "metadata": meta, "spec": {}}
-    )
+    meta: Body = {
+        "name": "demo-httproute",
+        "ownerReferences": owner.reference(service.metadata),
+        "annotations": {traffic_record.ANNOTATION: text},
+    }
+    route: Body = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind, "metadata": meta, "spec": {}}
+    await kube.create(HTTP_ROUTE, namespace, route)
     return f"#/{namespace}/demo"
 
 

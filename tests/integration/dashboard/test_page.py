@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from common.api import ray_service
 from common.api.opaque import Body
+from common.api.ray_service import RayService
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from localcluster.control_plane import ControlPlane
@@ -74,13 +76,13 @@ def page_of(control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path:
     return opened
 
 
-async def put(kube: KubeClient, namespace: str, body: Body) -> None:
-    """Create a RayService with the status that it has."""
+async def put(kube: KubeClient, namespace: str, body: Body) -> RayService:
+    """Create a RayService with the status that it has, and return it."""
     kept = {key: value for key, value in body["metadata"].items() if key in {"name", "annotations"}}
     made: Body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": kept, "spec": body["spec"]}
     await kube.create(RAY_SERVICE, namespace, made)
     patch = Patch(body={"status": body["status"]}, subresource="status")
-    await kube.patch(RAY_SERVICE, namespace, kept["name"], patch)
+    return ray_service.decode(await kube.patch(RAY_SERVICE, namespace, kept["name"], patch))
 
 
 def named(name: str, *conditions: Any, **fields: Any) -> Body:

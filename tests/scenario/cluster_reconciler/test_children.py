@@ -144,6 +144,14 @@ async def test_a_claim_that_cannot_follow_is_reported(storage: Body, drift: str)
     assert len(harness.names()) == 4
 
 
+async def test_a_claim_that_asks_for_no_class_is_as_it_was_asked_for() -> None:
+    harness = await a_harness(an_embedded_cluster(storageClassName=""), EMBEDDED)
+    assert not claim(harness)["spec"]["storageClassName"]
+    harness.apply(an_embedded_cluster(storageClassName="", deletionPolicy="Retain"))
+    await harness.settle()
+    assert "FailedToCreatePVC" not in harness.reasons()
+
+
 async def test_a_claim_that_another_controls_holds_pods_back() -> None:
     harness = Harness(EMBEDDED)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True}

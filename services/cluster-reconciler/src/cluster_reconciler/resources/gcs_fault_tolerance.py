@@ -92,7 +92,7 @@ def claim_drift(cluster: RayCluster, have: Body) -> str:
     size, current = (quantity.parse(each.get("storage", "0")) for each in requests)
     if size.compare(current) != 0:
         found.append(f"requested size {size} != current {current}")
-    has_class = pod_json.text(spec, "storageClassName") or "<default>"
+    has_class = spec.get("storageClassName", "<default>")  # an empty one asks for no class, and is no default
     if (storage_class := wanted.get("storageClassName")) not in {None, has_class}:
         found.append(f"storageClassName {storage_class} != current {has_class}")
     modes, has_modes = (pod_json.strings(each, "accessModes") for each in (wanted, spec))

@@ -204,8 +204,8 @@ def test_names_of_both_kinds_are_completed(
     assert completion.candidates(main.build, arguments) == found
 
 
-def _a_snapshot(*groups: Json) -> ClusterSnapshot:
-    config = a_config(snapshots.NEW_IMAGE, *groups)
+def _a_snapshot(*groups: Json, **fields: Any) -> ClusterSnapshot:
+    config = a_config(snapshots.NEW_IMAGE, *groups, **fields)
     rest = at_rest(service=snapshots.a_ready_service(), clusters=[a_cluster(BLUE, config)])
     return ClusterSnapshot(cluster=rest.clusters[0], service=rest.service, pods=rest.pods, events=rest.events)
 
@@ -224,6 +224,18 @@ def _a_snapshot(*groups: Json) -> ClusterSnapshot:
 def test_a_group_desires_as_many_pods_as_the_operator_makes(groups: list[Json], desired: int) -> None:
     found = tree.build_cluster(_a_snapshot(*groups), now=NOW)
     assert {each.name: each.desired for each in found.groups} == {"head": 1, "gpu": desired}
+
+
+def test_a_suspended_cluster_desires_no_pod() -> None:
+    found = tree.build_cluster(_a_snapshot(suspend=True), now=NOW)
+    assert {each.name: each.desired for each in found.groups} == {"head": 0, "gpu": 0}
+
+
+def test_of_groups_with_one_name_the_image_of_the_first_is_shown() -> None:
+    second = a_gpu_group()
+    second["template"]["spec"]["containers"][0]["image"] = snapshots.NEW_IMAGE
+    found = tree.build_cluster(_a_snapshot(a_gpu_group(), second), now=NOW)
+    assert {each.name: each.image for each in found.groups}["gpu"] == snapshots.OLD_IMAGE
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

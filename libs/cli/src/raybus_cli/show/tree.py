@@ -26,10 +26,13 @@ from raybus_cli.show.phase import Phase
 
 
 def images_of(config: Json) -> dict[str, str]:
-    """Return the image of Ray's container by the name of its group; `head` is the head's."""
+    """Return the image of Ray's container by the name of its group, of groups with one name that of the first; `head` is the head's."""
     groups = [(labels.HEAD, _object(config.get("headGroupSpec")))]
     groups += [(str(each.get("groupName", "")), each) for each in _objects(config.get("workerGroupSpecs"))]
-    return {name: _image(group) for name, group in groups}
+    found: dict[str, str] = {}
+    for name, group in groups:
+        found.setdefault(name, _image(group))
+    return found
 
 
 def _image(group: Json) -> str:
@@ -341,8 +344,10 @@ def _message(cluster: RayCluster) -> str:
 
 
 def _groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
-    workers = traits.named_groups(snapshot.cluster)
-    desired = {labels.HEAD: 1, **{each.group_name: traits.target(each) for each in workers}}
+    workers = {each.group_name: traits.target(each) for each in traits.named_groups(snapshot.cluster)}
+    desired = {labels.HEAD: 1, **workers}
+    if snapshot.cluster.spec.suspend:
+        desired = dict.fromkeys(desired, 0)
     used = images_of(snapshot.cluster.raw_spec)
     pods = [pod_line(each, now=now) for each in snapshot.pods]
     ready = {each.metadata.name for each in snapshot.pods if each.is_running_and_ready}

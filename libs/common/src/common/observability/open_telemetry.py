@@ -43,7 +43,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     begin: int
     end: int
     attributes: dict[str, str] = {}
-    links: list[str] = []
 
 
 class Ids(RandomIdGenerator):
@@ -163,6 +162,5 @@ def _line(span: ReadableSpan) -> str:
         begin=span.start_time or 0,
         end=span.end_time or 0,
         attributes={name: str(value) for name, value in (span.attributes or {}).items()},
-        links=[f"{link.context.trace_id:032x}" for link in span.links],
     )
     return f"{msgspec.json.encode(line).decode()}\n"

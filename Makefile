@@ -173,8 +173,8 @@ docs: setup ## build the documentation into build/docs, every link and anchor ch
 	$(RUN)/zensical build --strict --clean
 	$(RUN)/pytest -q tests/docs_site
 
-golden: setup ## rewrite golden files, and docs/acceptance-*.md, from what the code does now
-	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture --update-golden
+golden: prepare ## rewrite golden files, the templates of the Helm chart and docs/acceptance-*.md, from what the code does now
+	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture tests/integration/deploy/test_helm_templates.py --update-golden
 
 clean: ## remove what setup and the tests made in this tree
 	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .pyright.out .cache

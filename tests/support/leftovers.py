@@ -12,6 +12,11 @@ USERS_KINDS: Final = "rayservices,rayclusters,services,pods,serviceaccounts,role
 DEMO: Final = "raybus-demo"
 _NOISE: Final = {"events", "componentstatuses", "bindings"}
 _INSIDE: Final = "pods,services,deployments,jobs,secrets,configmaps,leases,persistentvolumeclaims"
+_DEFINED: Final = (
+    "customresourcedefinition.apiextensions.k8s.io/upgradepolicies.raybus.io",
+    "apiservice.apiregistration.k8s.io/v1alpha1.raybus.io",
+)
+"""The CRD of UpgradePolicies, which are users' objects, and what the API server makes of its group; docs/installation.md says that CRDs stay."""
 _FINALIZERS: Final = "<!-- finalizers -->"
 
 
@@ -21,7 +26,7 @@ async def of_raybus(run: Run) -> list[str]:
     wanted = ",".join(each for each in kinds if each.split(".")[0] not in _NOISE)
     found = (await run("get", wanted, "-A", "-o", "name", "--ignore-not-found")).split()
     inside = (await run("get", _INSIDE, "-n", NAMESPACE, "-o", "name", "--ignore-not-found")).split()
-    return sorted({*(each for each in found if "raybus" in each.replace(DEMO, "")), *inside})
+    return sorted({*(each for each in found if "raybus" in each.replace(DEMO, "")), *inside}.difference(_DEFINED))
 
 
 async def uids(run: Run, namespace: str, kinds: str = USERS_KINDS) -> dict[str, str]:

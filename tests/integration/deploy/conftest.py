@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.control_plane import ControlPlane
-from support.manifests import DEPLOY
+from support import manifests
+from support.manifests import DEPLOY, Document
 from support.servers.programs import prepared
 
 Kubectl = Callable[..., str]
@@ -35,3 +36,14 @@ def kubectl(kubectl_binary: Path, control_plane: ControlPlane) -> Kubectl:
 def applied(kubectl: Kubectl) -> str:
     """Install the CRDs and the local overlay once; return the output of kubectl."""
     return "".join(kubectl("apply", "-k", str(DEPLOY / folder)) for folder in ("crds", "overlays/local"))
+
+
+@pytest.fixture(scope="session")
+def overlays(kubectl_binary: Path) -> Callable[[str], list[Document]]:
+    """Return what kubectl makes of a folder of `deploy`."""
+
+    def run(folder: str) -> list[Document]:
+        command = [str(kubectl_binary), "kustomize", str(DEPLOY / folder)]
+        return manifests.parse(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+    return run

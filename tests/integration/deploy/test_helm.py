@@ -1,4 +1,4 @@
-"""The Helm chart: made from the overlays, equal to them, and each value has the effect that it documents."""
+"""The Helm chart as Helm renders it: equal to the overlays, and each value has the effect that it documents."""
 
 import os
 import subprocess
@@ -15,7 +15,6 @@ from localcluster import binaries
 from localcluster.images import release
 from nats_admin import key_registry
 from support import manifests
-from support.golden import Golden
 from support.helm import chart
 from support.manifests import DEPLOY, SERVICES, Document
 from support.servers.programs import prepared
@@ -53,15 +52,6 @@ def render(helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path_facto
     return run
 
 
-@pytest.fixture(scope="module")
-def overlays(kubectl_binary: Path) -> Callable[[str], list[Document]]:
-    def run(folder: str) -> list[Document]:
-        command = [str(kubectl_binary), "kustomize", str(DEPLOY / folder)]
-        return manifests.parse(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
-
-    return run
-
-
 def by_place(documents: list[Document]) -> By:
     """Return objects by kind, namespace and name, without their namespaces' own objects."""
     plain = [chart.plain(each) for each in documents if each["kind"] != "Namespace"]
@@ -76,24 +66,6 @@ def by_place(documents: list[Document]) -> By:
 def added(given: By, wanted: By) -> By:
     """Return what is in one set of objects and not, or not so, in another."""
     return {place: each for place, each in given.items() if wanted.get(place) != each}
-
-
-def test_the_templates_are_made_from_the_overlays(
-    overlays: Callable[[str], list[Document]], request: pytest.FixtureRequest
-) -> None:
-    golden = Golden(root=CHART / "templates", update=bool(request.config.getoption("--update-golden")))
-    extras = {
-        ".Values.watchNamespace": manifests.parse((DEPLOY / "overlays/namespaced/own_namespace.yaml").read_text()),
-        ".Values.kuberayNamespace": manifests.parse((DEPLOY / "components/beside-kuberay/lease.yaml").read_text()),
-        'include "raybus.gate" (list . "RayClusterMTLS")': manifests.parse(
-            (DEPLOY / "rights/mtls/cluster_reconciler.yaml").read_text()
-        ),
-    }
-    made = chart.templates(overlays("overlays/production"), extras)
-    for name, text in made.items():
-        golden.check(name, text)
-    by_hand = {"monitoring.yaml"}
-    assert {path.name for path in golden.root.glob("*.yaml")} == made.keys() | by_hand
 
 
 def test_lint_finds_nothing(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:

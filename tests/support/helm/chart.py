@@ -13,7 +13,7 @@ import msgspec
 from support.helm.markers import either, element, field, template, value
 from support.manifests import NAMESPACE, SERVICES, Document
 
-HEADER: Final = "# Made from deploy/overlays: pytest tests/integration/deploy/test_helm.py --update-golden\n"
+HEADER: Final = "# Made from deploy/overlays: make golden\n"
 CONFIG_MAP: Final = re.compile(r"\b(nats-config|operator-config|raybus-config)-[a-z0-9]{10}\b")
 """The name of a generated ConfigMap, with its suffix."""
 CHECKSUM: Final = "checksum/config"
@@ -23,6 +23,8 @@ _GATE: Final = 'include "raybus.gate"'
 _EVERYWHERE: Final = "not .Values.watchNamespace"
 _PODS: Final = {"Deployment", "StatefulSet", "Job"}
 _ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+_AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
+"""Begins the labels of ClusterRoles that add to those of users; Roles add to none."""
 _NATS_ONLY: Final = re.compile(r"nats|nats-keys-.*|nats-servers|nats-subscriber")
 _STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 
@@ -71,7 +73,8 @@ def _condition(document: Document) -> str:
         return ".Values.priorityClass.create"
     if _STREAMS.fullmatch(name):
         return ".Values.nats.streams"
-    if name == "raybus-cluster-identity" or kind in _ADMISSION:
+    is_of_users = any(each.startswith(_AGGREGATED) for each in document["metadata"].get("labels", {}))
+    if name == "raybus-cluster-identity" or kind in _ADMISSION or is_of_users:
         return _EVERYWHERE
     return _INTERNAL if _NATS_ONLY.fullmatch(name) else ""
 

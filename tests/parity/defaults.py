@@ -19,7 +19,7 @@ def defaulted(body: Body) -> Body:
             chosen = {} if spec.get("clusterIP") or is_external else {"clusterIP": address(body["metadata"]["name"])}
             return {**body, "spec": {**spec, **chosen, "ports": ports}}
         case "Pod":
-            return {**body, "spec": {"restartPolicy": "Always", **spec}}
+            return {**body, "spec": {**spec, "restartPolicy": spec.get("restartPolicy") or "Always"}}
         case "NetworkPolicy":
             rules = {
                 field: [_with_protocols(rule) for rule in spec[field]]

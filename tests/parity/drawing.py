@@ -6,7 +6,7 @@ A case has a number; its seed and its number draw it, whichever cases were drawn
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cluster_reconciler import refusals
 from common import labels
@@ -31,6 +31,17 @@ NEW_GATES: Final = (Gate.NETWORK_POLICY, Gate.EMBEDDED_STORAGE, Gate.MTLS, Gate.
 FROM_SECRET: Final = {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}}
 NASTY_RESOURCES: Final = ('"{\\"a<b\\": 1, \\"c&d\\": 2}"', '"{\\"e>f\\": 1}"', '"{}"', "{", "", "'{\"x\": 4}'")
 
+
+KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
+"""Fields that an edit of any depth leaves: by it two groups may have one name, and the API server lets nobody change the others."""
+LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
+"""Lists of which an edit of any depth changes the first entry."""
+FILLED: Final = frozenset({
+    *KEPT, "name", "size", "mode", "version", "upscalingMode", "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
+})  # fmt: skip
+"""Fields that the API server refuses with an empty value."""
+GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
+"""Fields of which only what they have may be empty."""
 
 REFUSED: Final = 5
 """One in so many RayClusters may be one that raybus refuses; of the others, such a draw is repeated: most that is drawn at random is refused."""
@@ -326,7 +337,7 @@ def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
     if not d.one_in(3):
         return d.some({**redis, "backend": ("redis",), "storage": ({"size": "1Gi"},)}, 2)
     storage: Json = {
-        "claimName": ("mine",), "size": ("10Gi", "1024Mi"), "storageClassName": ("fast",), "accessModes": (["ReadWriteMany"],), "subPath": ("a/b",),
+        "claimName": ("mine",), "size": ("10Gi", "1024Mi"), "storageClassName": ("fast", ""), "accessModes": (["ReadWriteMany"],), "subPath": ("a/b",),
         "deletionPolicy": ("Retain", "DeleteWithCluster"),
     }  # fmt: skip
     return {"backend": "rocksdb", **d.some({"storage": lambda: d.some(storage, 3)}, 2), **d.some(redis, 15)}
@@ -505,8 +516,43 @@ def _has_ended(status: Json) -> bool:
     return status.get("phase") in {"Failed", "Succeeded"} or any("terminated" in each for each in states)
 
 
-def step(d: Drawer, cluster: Body, known: frozenset[str]) -> Json:
+def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
+    """Draw an edit of any depth: a field of the spec becomes what another draw has there, or goes."""
+    path: list[Any] = ["spec"]
+    have, other = cluster["spec"], spec(d, gates, known)
+    while True:
+        path.append(d.of(*sorted({*have, *other} - KEPT)))
+        one, two = have.get(path[-1]), other.get(path[-1])
+        if path[-1] in LISTS and one and two and not d.one_in(4):
+            path.append(0)
+            one, two = one[0], two[0]
+        elif d.one_in(3) and path[-1] != "gcsFaultToleranceOptions":
+            break
+        if not isinstance(one, dict) or not isinstance(two, dict) or not {*one, *two} - KEPT:
+            break
+        have, other = cast("Json", one), cast("Json", two)
+    return {"do": "edit", "path": path, "value": two}
+
+
+def blank(d: Drawer, value: Json) -> None:
+    """Make one of the fields of a spec empty, as templates of manifests do."""
+    found: list[tuple[Any, Any]] = []
+    left: list[Any] = [value]
+    for each in left:  # which grows
+        items: list[tuple[Any, Any]] = [*(cast("Json", each).items() if isinstance(each, dict) else enumerate(each))]
+        for key, field in items:
+            if key not in FILLED and isinstance(field, str | list | dict):
+                left += [field] if isinstance(field, list | dict) else []
+                found += [(each, key)] if isinstance(key, str) and key not in GROUP else []
+    if found:
+        at, key = d.of(*found)
+        at[key] = type(at[key])()
+
+
+def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
     """Draw something that happens."""
+    if d.one_in(6):
+        return redrawn(d, cluster, gates, known)
     groups = [each["groupName"] for each in cluster["spec"]["workerGroupSpecs"]]
     group = d.of("*", "headgroup", *groups)
     path: list[Any] = ["spec", "workerGroupSpecs", 0]
@@ -533,13 +579,19 @@ def step(d: Drawer, cluster: Body, known: frozenset[str]) -> Json:
     edits = tuple(each for each in edits if known >= _needs(each))
     (path, value), kind = (
         d.of(*edits),
-        d.of("run", "run", "set", "remove", "edit", "edit", "certify", "lose", "delete", "finish jobs"),
+        d.of(
+            "run", "run", "set", "remove", "edit", "edit", "certify", "lose", "touch", "touch", "delete", "finish jobs"
+        ),
     )
     fields: dict[str, Json] = {
         "set": {"group": group, "status": pod_status(d), "most": d.of(1, 100)},
         "remove": {"group": group, "most": d.of(1, 100)},
         "edit": {"path": path, "value": value},
         "lose": {"kind": d.of(*kinds)},
+        "touch": {
+            "kind": d.of(*kinds, "Pod", "Job", "Certificate"),
+            "how": d.of("orphan", "steal", "strip", "label", "note", "content"),
+        },
         "delete": {"at": d.of("NOW-1s", "NOW-100s", "NOW-1000s")},
         "finish jobs": {"how": d.of("Complete", "Failed")},
     }
@@ -584,7 +636,10 @@ def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
 
 def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
     meta: Json = {"labels": d.some(LABELS, 6), "annotations": d.some(ANNOTATIONS, 9)}
-    return a_cluster(spec(d, operator.gates, known), name=d.of(*INVALID_NAMES if d.one_in(40) else NAMES), **meta)
+    drawn = spec(d, operator.gates, known)
+    if d.one_in(4):
+        blank(d, drawn)
+    return a_cluster(drawn, name=d.of(*INVALID_NAMES if d.one_in(40) else NAMES), **meta)
 
 
 def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
@@ -606,5 +661,5 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
     found = pods(d, cluster) if d.one_in(2) else []
     if found:  # KubeRay may count a cluster as provisioned without its head, and then never makes one
         cluster["metadata"]["annotations"].pop(labels.DISABLE_PROVISIONED_HEAD_RESTART, None)
-    rounds = d.several(lambda _: [step(d, cluster, known) for _ in range(d.of(1, 2))], 3)
+    rounds = d.several(lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.of(1, 2))], 3)
     return Case(settings=operator, objects=[cluster, *found], rounds=rounds)

@@ -106,6 +106,38 @@ def _lose(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     return [each for each in objects if each["kind"] != step["kind"]]
 
 
+_CONTENT: Final[dict[str, tuple[str, Any]]] = {
+    "Service": ("spec", {"selector": {"example.org/x": "y"}}),
+    "Ingress": ("spec", {"rules": []}),
+    "NetworkPolicy": ("spec", {"podSelector": {"matchLabels": {"example.org/x": "y"}}}),
+    "Role": ("rules", []),
+    "RoleBinding": ("subjects", []),
+}
+"""What a user makes of the content of a child: a field, and what it becomes or gets."""
+_STRANGER: Final = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "stranger", "uid": "uid-of-a-stranger"}
+
+
+def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+    """Change all children of a kind as a user or another operator does."""
+    for meta, body in [(each["metadata"], each) for each in objects if each["kind"] == step["kind"]]:
+        match step["how"]:
+            case "orphan":
+                meta.pop("ownerReferences", None)
+            case "steal":
+                meta["ownerReferences"] = [{**_STRANGER, "controller": True, "blockOwnerDeletion": True}]
+            case "strip":
+                meta.pop("labels", None)
+            case "label":
+                meta["labels"] = {**(meta.get("labels") or {}), "example.org/x": "y"}
+            case "note":
+                meta["annotations"] = {**(meta.get("annotations") or {}), "example.org/x": "y"}
+            case _:
+                field, value = _CONTENT.get(step["kind"], ("", None))
+                if field:
+                    body[field] = {**body[field], **copy.deepcopy(cast("Json", value))} if value else []
+    return objects
+
+
 def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Issue all certificates, as cert-manager does."""
     secrets = {each["metadata"]["name"] for each in objects if each["kind"] == "Secret"}
@@ -157,6 +189,7 @@ _STEPS: Final = {
     "remove": _remove,
     "edit": _edit,
     "lose": _lose,
+    "touch": _touch,
     "certify": _certify,
     "finish jobs": _finish_jobs,
     "delete": _delete,

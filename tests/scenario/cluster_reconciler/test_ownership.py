@@ -3,7 +3,15 @@
 import pytest
 
 from common.api.opaque import Body
-from common.kube.resources import PERSISTENT_VOLUME_CLAIM, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT, Resource
+from common.kube.resources import (
+    PERSISTENT_VOLUME_CLAIM,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Resource,
+)
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness
 from support.builders.ray_cluster import a_ray_cluster
 
@@ -64,6 +72,24 @@ async def test_a_role_that_appears_between_the_read_and_the_creation_is_not_boun
     harness.kube.get = late  # type: ignore[method-assign]
     await harness.reconcile()
     assert (ROLE_BINDING.kind, NAMESPACE, "c") not in harness.kube.objects
+
+
+async def test_a_head_service_that_lost_its_labels_is_reported_until_it_has_them_again() -> None:
+    harness = a_harness()
+    await harness.settle()
+    body = harness.kube.objects[SERVICE.kind, NAMESPACE, "c-head-svc"]
+    harness.kube.put(SERVICE, {**body, "metadata": {**body["metadata"], "labels": {}}})
+    await harness.reconcile()
+    text = (
+        'services "c-head-svc" already exists without its labels; '
+        "set ray.io/cluster=c, ray.io/node-type=head, ray.io/identifier=c-head, or delete it"
+    )
+    assert text in harness.kube.events()[-1][2]
+    assert text in str(harness.cluster().status.conditions)
+    assert harness.conditions()["ReplicaFailure"] == ("True", "FailedCreateService")
+    harness.kube.put(SERVICE, body)
+    await harness.settle()
+    assert "ReplicaFailure" not in harness.conditions()
 
 
 async def test_a_secret_and_a_claim_that_users_made_are_accepted_as_in_kuberay() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Mapping
 
 import msgspec
 
-from common import errors
+from common import errors, labels
 from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
@@ -81,11 +81,8 @@ class Writer:
             if action.if_exists is IfExists.ACCEPT:
                 return False
             answer = await self._kube.get(resource, self.namespace, name)
-            owners = msgspec.json.decode(answer, type=_Answer).metadata.owner_references
-            is_own = any(owner.uid == self.root.metadata.uid for owner in owners)
-            if action.if_exists is IfExists.NEED_OWN and not is_own:
-                text = f'{resource.plural} "{name}" already exists and does not belong to this {self._resource.kind}; delete or rename it'
-                raise errors.AlreadyExists(text) from problem
+            if action.if_exists is IfExists.NEED_OWN and (flaw := self._flaw(action, answer)):
+                raise errors.AlreadyExists(f'{resource.plural} "{name}" already exists {flaw}') from problem
             self._keep(resource, answer)
             if action.if_exists is IfExists.REQUEUE:
                 raise errors.Conflict(f"{resource.kind} {name} exists already; reconciling again") from problem
@@ -95,6 +92,17 @@ class Writer:
         else:
             self._keep(resource, answer)
         return True
+
+    def _flaw(self, action: actions.Create, answer: bytes) -> str | None:
+        """Return why an object that exists is not the one to be created; None where our own state is late.
+
+        An object of ours that was not observed may have lost the labels by which it is found: users can change them.
+        """
+        wanted, have = action.body["metadata"].get("labels", {}), msgspec.json.decode(answer, type=_Answer).metadata
+        if all(owner.uid != self.root.metadata.uid for owner in have.owner_references):
+            return f"and does not belong to this {self._resource.kind}; delete or rename it"
+        lost = [f"{each}={wanted[each]}" for each in labels.FINDING if wanted.get(each) != have.labels.get(each)]
+        return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:
         """Keep the answer of a change; one of the reconciled object is at the version that was observed or that our last write made."""
@@ -115,8 +123,8 @@ class Writer:
         return True
 
     async def _delete_collection(self, action: actions.DeleteCollection) -> bool:
-        labels = label_selector(action.selector)
-        await self._kube.delete_collection(action.resource, self.namespace, label_selector=labels)
+        selector = label_selector(action.selector)
+        await self._kube.delete_collection(action.resource, self.namespace, label_selector=selector)
         return True
 
     async def _delete(self, action: actions.Delete) -> bool:

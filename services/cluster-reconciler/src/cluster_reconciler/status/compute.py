@@ -189,8 +189,8 @@ def head_info(observed: Observed) -> HeadInfo:
     """Return names and addresses of the head's pod and Service (spec raycluster §13.6); the caller has checked `head_violation`."""
     head = observed.heads[0] if observed.heads else None
     pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
-    if not observed.head_services:
-        return HeadInfo(pod_ip=pod_ip, pod_name=pod_name)
+    if not observed.head_services:  # it cannot be made, or is not found: its address is what it was
+        return msgspec.structs.replace(observed.cluster.status.head, pod_ip=pod_ip, pod_name=pod_name)
     service = observed.head_services[0]
     service_ip = pod_ip if service.spec.cluster_ip == "None" else service.spec.cluster_ip
     return HeadInfo(pod_ip=pod_ip, pod_name=pod_name, service_ip=service_ip, service_name=service.metadata.name)

@@ -37,7 +37,7 @@ KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
 LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
 """Lists of which an edit of any depth changes the first entry."""
 FILLED: Final = frozenset({
-    *KEPT, "name", "size", "mode", "version", "upscalingMode", "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
+    *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
 })  # fmt: skip
 """Fields that the API server refuses with an empty value."""
 GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})

@@ -16,7 +16,7 @@ _DEFINED: Final = (
     "customresourcedefinition.apiextensions.k8s.io/upgradepolicies.raybus.io",
     "apiservice.apiregistration.k8s.io/v1alpha1.raybus.io",
 )
-"""The CRD of UpgradePolicies, which are users' objects, and what the API server makes of its group; docs/installation.md says that CRDs stay."""
+"""The CRD of UpgradePolicies, which are users' objects, and what the API server makes of its group; CRDs stay (docs/installation.md)."""
 _FINALIZERS: Final = "<!-- finalizers -->"
 
 

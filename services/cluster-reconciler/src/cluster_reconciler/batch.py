@@ -16,8 +16,9 @@ from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
 from common import feature_gates, labels, pod_json, quantity
-from common.api import ray_cluster
-from common.api.opaque import Body
+from common.api import go_json, ray_cluster
+from common.api.go_types import POD_SPEC
+from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate
 from common.kube.resources import Resource
@@ -98,14 +99,14 @@ def _task_groups(cluster: RayCluster) -> str:
     ]
     described: list[Body] = []
     for name, template, least in members:
-        spec = pod_json.spec(template)
+        spec: Json = msgspec.json.decode(go_json.encode(POD_SPEC, pod_json.spec(template)))
         found: Body = {"minResource": desired_resources.of_template(template)}
-        found |= {field: spec[field] for field in ("nodeSelector", "affinity") if spec.get(field)}
+        found |= {field: spec[field] for field in ("nodeSelector", "affinity") if field in spec}
         found["name"] = name
-        if spec.get("tolerations"):
+        if "tolerations" in spec:
             found["tolerations"] = spec["tolerations"]
         described.append({**found, "minMember": least})
-    return msgspec.json.encode(described).decode()
+    return go_json.escaped(msgspec.json.encode(described).decode())
 
 
 class SchedulerPlugins(BatchScheduler, frozen=True):

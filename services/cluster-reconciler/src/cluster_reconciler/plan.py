@@ -120,10 +120,11 @@ def _without_head(observed: Observed) -> ClusterPlan | None:
 def _workers(observed: Observed) -> ClusterPlan:
     """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
-    namer, room, is_partial = Namer(observed), BATCH, False
+    namer, room, is_partial, gone = Namer(observed), BATCH, False, set[str]()
     uncertified = pki.missing(observed)
     for group in traits.named_groups(cluster):
-        decision = workers.decide(observed, group, room=room)
+        decision = workers.decide(observed, group, room=room, gone=gone)
+        gone.update(each.name for each in decision.deletions)
         if decision.creations and uncertified:
             decision = msgspec.structs.replace(
                 decision, note=uncertified, creations=(), unfinished=uncertified, is_partial=False

@@ -84,6 +84,17 @@ def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
     )
 
 
+def test_what_go_leaves_out_is_in_no_description_of_a_gang() -> None:
+    """KubeRay's annotation is the JSON of Go's types, and so is what a user compares it with."""
+    template = a_template(
+        a_container(), node_selector={"a": "<b>"}, affinity={}, tolerations=[{"key": "k", "operator": ""}]
+    )
+    cluster = a_ray_cluster(labels={GANG: ""}, head=a_head(template=template), groups=[])
+    assert marked("yunikorn", cluster)["metadata"]["annotations"]["yunikorn.apache.org/task-groups"] == (
+        '[{"minResource":{},"nodeSelector":{"a":"\\u003cb\\u003e"},"affinity":{},"name":"headgroup","tolerations":[{"key":"k"}],"minMember":1}]'
+    )
+
+
 def test_the_users_own_task_groups_win() -> None:
     cluster = a_ray_cluster(labels={GANG: ""}, annotations={"yunikorn.apache.org/task-groups": "[]"})
     annotations = marked("yunikorn", cluster)["metadata"]["annotations"]

@@ -3,12 +3,14 @@ from typing import Any
 import pytest
 
 from cluster_reconciler import plan
+from cluster_reconciler.actions import CreateWorker
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.pods.workers import GroupDecision
 from common.feature_gates import BETA, Gate
 from common.ray import cluster_traits as traits
+from common.runtime.actions import Delete
 from support.builders.pods import a_head_pod, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 
@@ -135,6 +137,15 @@ def test_a_suspended_group_is_deleted_in_one_request_and_only_once() -> None:
     assert decide(*some_workers(2), suspend=True).deletes_all
     assert not decide(*some_workers(2, terminating=True), suspend=True).deletes_all
     assert not decide(suspend=True).deletes_all
+
+
+def test_a_pod_that_another_group_names_is_replaced_by_its_own_in_the_same_plan() -> None:
+    """Else the cluster would count as provisioned while only the pods that are left run."""
+    names = [a_group("a", replicas=0, scale_strategy={"workersToDelete": ["b-0"]}), a_group("b", replicas=1)]
+    observed = an_observation(a_head_pod(), a_pod("b-0", group="b"), cluster=a_ray_cluster(groups=names))
+    actions = [each for some in plan.make_plan(observed, observed.now).actions for each in some.actions]
+    assert [each.name for each in actions if isinstance(each, Delete)] == ["b-0"]
+    assert [each.group.group_name for each in actions if isinstance(each, CreateWorker)] == ["b"]
 
 
 class CountedPods(tuple[Any, ...]):

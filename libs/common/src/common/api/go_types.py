@@ -19,6 +19,7 @@ from common.api.opaque import Api
 
 SCHEMA_FILE: Final = Path(__file__).with_name("go_schema.json")
 PREFIX: Final = "ray/v1."
+POD_SPEC: Final = "core/v1.PodSpec"
 CLUSTER_SPEC: Final = PREFIX + ray_cluster.RayClusterSpec.__name__
 CLUSTER_STATUS: Final = PREFIX + ray_cluster.RayClusterStatus.__name__
 SERVICE_SPEC: Final = PREFIX + ray_service.RayServiceSpec.__name__

@@ -12,7 +12,7 @@ Differences from KubeRay, none visible in the end state: a group with unhealthy 
 and `workersToDelete` reaches only workers of this cluster.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import count, islice
 
 import msgspec
@@ -45,14 +45,16 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there is more to create or delete than this batch."""
 
 
-def decide(observed: Observed, group: WorkerGroupSpec, *, room: int) -> GroupDecision:
+def decide(observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[str] = frozenset()) -> GroupDecision:
     """Return what is done about one group now: at most `room` pods, or one replica, are created and deleted.
+
+    `gone` are the names of the pods that groups before it delete: `workersToDelete` may name those of another group.
 
     While pods that were deleted are still going, only the rest of what is superfluous follows. Surplus pods of a cluster with an autoscaler stay
     unless the configuration lets them go: the autoscaler names the pods that go.
     """
     has_indexes = Gate.MULTI_HOST_INDEXING in observed.config.gates
-    pods = observed.by_group.get(group.group_name, ())
+    pods = tuple(pod for pod in observed.by_group.get(group.group_name, ()) if pod.metadata.name not in gone)
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:
         return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))

@@ -6,17 +6,20 @@ A ValidatingAdmissionPolicy stands for every webhook. Spec raycluster §13.1 (Re
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.client import JSON_PATCH, Patch
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, SERVICE, Resource
-from integration.cluster_reconciler.conftest import Live
+from integration.cluster_reconciler.conftest import Live, running
+from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 pytestmark = [pytest.mark.integration]
@@ -210,3 +213,34 @@ async def found(live: Live, resource: Resource) -> list[Body]:
 
 def reasons(cluster: RayCluster) -> dict[str, tuple[str, str]]:
     return {each.type: (each.reason, each.message) for each in cluster.status.conditions}
+
+
+async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Who takes a pod's labels away keeps the pod, and another is made; a Service has no other name, so its labels are asked for."""
+    async with running(control_plane, Config(), bus=tmp_path) as live:
+        await live.apply(a_ray_cluster())
+        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
+        worker, service = (
+            (await live.pods(f"{labels.GROUP}=g"))[0]["metadata"],
+            (await found(live, SERVICE))[0]["metadata"],
+        )
+        await live.kube.patch(POD, live.namespace, worker["name"], without_labels(worker))
+        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 5, "another pod is made")
+        await live.kube.patch(SERVICE, live.namespace, "c-head-svc", without_labels(service))
+        cluster = await live.until(lambda c, _: "ReplicaFailure" in reasons(c), "the Service is reported")
+        message = 'services "c-head-svc" already exists without its labels; set ray.io/cluster=c, ray.io/node-type=head'
+        assert message in reasons(cluster)["ReplicaFailure"][1]
+        assert message in await note(live, "FailedToCreateService")
+        assert cluster.status.head.service_name == "c-head-svc"
+        await expect_no_storm(live, f"POST {SERVICE.path(live.namespace)}")
+        given = Patch(body={"metadata": {"labels": service["labels"]}})
+        await live.kube.patch(SERVICE, live.namespace, "c-head-svc", given)
+        await live.until(lambda c, p: "ReplicaFailure" not in reasons(c) and c.status.state == "ready", "healed")
+        assert len(await live.pods(labels.CLUSTER)) == 4
+
+
+def without_labels(meta: Body) -> Patch:
+    """Return what takes an object's labels away."""
+    return Patch(body={"metadata": {"labels": dict.fromkeys(meta["labels"])}})

@@ -20,7 +20,6 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
 from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, RAY_SERVICE
 from localcluster.driver import Record
-from raybus_cli import main
 from raybus_cli.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
 from support.waiting import eventually_true
 
@@ -42,8 +41,6 @@ cluster. `tests/e2e/test_verbs.py` recorded it on a real cluster and compares th
 INTERRUPTED: Final = 130
 ENDS: Final = ["upgrade started", "promoted", "completed"]
 """The first and the last events of an upgrade."""
-ELSEWHERE: Final = {"cluster", "images", "up", "demo", "dashboard", "migrate", "completion"}
-"""Verbs without a running service, and one with an answer that no test reads."""
 FORMATS: Final = ("json", "yaml", "name", "wide")
 
 
@@ -317,11 +314,6 @@ async def test_when_something_is_wrong(shell: Shell, known: Record) -> None:
         lines = hidden.read().decode().splitlines() if hidden is not None else []
     assert [each for each in lines if not each.startswith("log of ")] == []
     assert {"rayservice.yaml", "controllerrevisions.yaml", "httproute.yaml", "doctor.yaml"} <= names
-
-
-async def test_every_verb_about_a_running_service_was_typed(shell: Shell) -> None:
-    typed = {parts[1] for parts in map(str.split, shell.terminal.commands) if parts[0] == "raybus"}
-    assert typed == {*main.PARTS, "version"} - ELSEWHERE
 
 
 async def test_the_page_shows_these_commands(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 Rewrite it with `pytest --update-golden`.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,10 @@ def test_every_verb_is_on_the_page_or_named_in_its_head() -> None:
     assert [
         name for name in main.PARTS if name not in TEXTS and f"`{name}`" not in HEAD and f"raybus {name}" not in HEAD
     ] == []
+
+
+def test_every_verb_about_a_running_service_was_typed_at_a_real_one() -> None:
+    """docs/session.md is the record of `make e2e-all`; part 4 of the tutorial, which `make e2e` types, has `policy`."""
+    elsewhere = {"cluster", "images", "up", "demo", "dashboard", "migrate", "completion", "policy"}
+    typed = re.findall(r"^\$ raybus (\w+)", (ROOT / "docs" / "session.md").read_text(), flags=re.MULTILINE)
+    assert {*typed} == {*main.PARTS, "version"} - elsewhere

@@ -218,7 +218,7 @@ def reasons(cluster: RayCluster) -> dict[str, tuple[str, str]]:
 async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """Who takes a pod's labels away keeps the pod, and another is made; a Service has no other name, so its labels are asked for."""
+    """A pod without its labels is the user's, and another is made; a Service has no other name, so its labels are asked for."""
     async with running(control_plane, Config(), bus=tmp_path) as live:
         await live.apply(a_ray_cluster())
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")

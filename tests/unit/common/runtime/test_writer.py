@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from common import errors
+from common import errors, labels
 from common.api.core import Pod, Service
 from common.api.meta import ObjectMeta
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE, Resource
-from common.runtime.actions import Annotate, Create, Delete, UpdateStatus
+from common.runtime.actions import Annotate, Create, Delete, IfExists, UpdateStatus
 from common.runtime.cache import Cache
 from common.runtime.writer import Writer
 from support.fakes.kube import FakeKube
@@ -39,6 +40,36 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
     assert pod.metadata.owner_references[0].name == "demo"
     assert [each.name for each in pod.spec.containers] == containers
     assert pod.status.phase == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("have", "problem"),
+    [
+        pytest.param(
+            {labels.CLUSTER: "demo", labels.NODE_TYPE: "head"}, "", id="as it was to be made: our state is late"
+        ),
+        pytest.param({labels.CLUSTER: "demo", labels.NODE_TYPE: "head", labels.GROUP: "g"}, "", id="a user added one"),
+        pytest.param({labels.CLUSTER: "demo"}, "set ray.io/node-type=head, or delete it", id="a user took one away"),
+        pytest.param(
+            {labels.GROUP: "g", labels.NODE_TYPE: "worker"},
+            "set ray.io/cluster=demo, ray.io/node-type=head, or delete it",
+            id="a user took one away, changed one and added one",
+        ),
+    ],
+)
+async def test_what_exists_with_other_labels_than_it_is_found_by(have: dict[str, str], problem: str) -> None:
+    kube, root = FakeKube(), RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="u"))
+    writer = Writer(kube, Cache(), {"Pod": Pod}, resource=RAY_CLUSTER, root=root)
+    meta = {"name": "given", "ownerReferences": [OWNER]}
+    kube.put(POD, {"metadata": {**meta, "labels": have}, "spec": {"containers": []}})
+    wanted = {labels.CLUSTER: "demo", labels.NODE_TYPE: "head", labels.APP_NAME: "kuberay"}
+    body: Body = {"metadata": {**meta, "labels": wanted}, "spec": {"containers": []}}
+    creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
+    if problem:
+        with pytest.raises(errors.AlreadyExists, match=f'^pods "given" already exists without its labels; {problem}$'):
+            await writer.write(creation)
+    else:
+        assert not await writer.write(creation)
 
 
 @pytest.mark.parametrize("writes", [0, 1], ids=["as it was observed", "as our last write left it"])

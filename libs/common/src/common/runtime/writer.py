@@ -101,7 +101,8 @@ class Writer:
         wanted, have = action.body["metadata"].get("labels", {}), msgspec.json.decode(answer, type=_Answer).metadata
         if all(owner.uid != self.root.metadata.uid for owner in have.owner_references):
             return f"and does not belong to this {self._resource.kind}; delete or rename it"
-        lost = [f"{each}={wanted[each]}" for each in labels.FINDING if wanted.get(each) != have.labels.get(each)]
+        found_by = {each: wanted[each] for each in labels.FINDING if each in wanted}
+        lost = [f"{each}={value}" for each, value in found_by.items() if have.labels.get(each) != value]
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:

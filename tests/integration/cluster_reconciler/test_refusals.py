@@ -222,10 +222,8 @@ async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher
     async with running(control_plane, Config(), bus=tmp_path) as live:
         await live.apply(a_ray_cluster())
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
-        worker, service = (
-            (await live.pods(f"{labels.GROUP}=g"))[0]["metadata"],
-            (await found(live, SERVICE))[0]["metadata"],
-        )
+        worker = (await live.pods(f"{labels.GROUP}=g"))[0]["metadata"]
+        service = (await found(live, SERVICE))[0]["metadata"]
         await live.kube.patch(POD, live.namespace, worker["name"], without_labels(worker))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 5, "another pod is made")
         await live.kube.patch(SERVICE, live.namespace, "c-head-svc", without_labels(service))

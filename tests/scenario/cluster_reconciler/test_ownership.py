@@ -77,6 +77,8 @@ async def test_a_role_that_appears_between_the_read_and_the_creation_is_not_boun
 async def test_a_head_service_that_lost_its_labels_is_reported_until_it_has_them_again() -> None:
     harness = a_harness()
     await harness.settle()
+    harness.kubelet()
+    await harness.settle()
     body = harness.kube.objects[SERVICE.kind, NAMESPACE, "c-head-svc"]
     harness.kube.put(SERVICE, {**body, "metadata": {**body["metadata"], "labels": {}}})
     await harness.reconcile()
@@ -87,6 +89,7 @@ async def test_a_head_service_that_lost_its_labels_is_reported_until_it_has_them
     assert text in harness.kube.events()[-1][2]
     assert text in str(harness.cluster().status.conditions)
     assert harness.conditions()["ReplicaFailure"] == ("True", "FailedCreateService")
+    assert harness.cluster().status.head.service_name == "c-head-svc"
     harness.kube.put(SERVICE, body)
     await harness.settle()
     assert "ReplicaFailure" not in harness.conditions()

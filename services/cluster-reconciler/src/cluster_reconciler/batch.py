@@ -99,12 +99,13 @@ def _task_groups(cluster: RayCluster) -> str:
     ]
     described: list[Body] = []
     for name, template, least in members:
-        spec: Json = msgspec.json.decode(go_json.encode(POD_SPEC, pod_json.spec(template)))
+        placing = pod_json.shared(pod_json.spec(template), "nodeSelector", "affinity", "tolerations")
+        placed: Json = msgspec.json.decode(go_json.encode(POD_SPEC, placing))
         found: Body = {"minResource": desired_resources.of_template(template)}
-        found |= {field: spec[field] for field in ("nodeSelector", "affinity") if field in spec}
+        found |= {field: placed[field] for field in ("nodeSelector", "affinity") if field in placed}
         found["name"] = name
-        if "tolerations" in spec:
-            found["tolerations"] = spec["tolerations"]
+        if "tolerations" in placed:
+            found["tolerations"] = placed["tolerations"]
         described.append({**found, "minMember": least})
     return go_json.escaped(msgspec.json.encode(described).decode())
 

@@ -54,7 +54,9 @@ def decide(observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[s
     unless the configuration lets them go: the autoscaler names the pods that go.
     """
     has_indexes = Gate.MULTI_HOST_INDEXING in observed.config.gates
-    pods = tuple(pod for pod in observed.by_group.get(group.group_name, ()) if pod.metadata.name not in gone)
+    pods = observed.by_group.get(group.group_name, ())
+    if gone:
+        pods = tuple(pod for pod in pods if pod.metadata.name not in gone)
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:
         return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))
